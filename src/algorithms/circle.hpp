@@ -1,4 +1,5 @@
-// Closed forms of algorithms that go round a circle by powers of two. Shared by the files of this folder only.
+// Closed forms of algorithms in which ranks form a circle and messages go a distance of a power of two. For files of
+// this folder only.
 #pragma once
 
 #include "algorithms/algorithms.hpp"
@@ -6,14 +7,14 @@
 
 namespace tutti {
 
-/// Rounds: through all powers of two but the largest, or through that one, too, as far as it is used: the logarithm of
-/// n, rounded up where n is above 3/4 of the next power.
+/// The number of rounds: log2(n), rounded up if n is above 3/4 of the next power of two, else down. A chain goes
+/// through all powers below n but the largest, or through the largest, too, as far as it is used.
 constexpr int round_the_circle(int n) {
     return std::max(floor_log(n - 1), 1 + ceil_log(n - floor_power(n - 1)));
 }
 
-/// Two phases round a circle by powers of two: messages(d) is how many chunks go the distance d in each of them,
-/// forwards in one and backwards in the other, which meet on a link if two distances add up to n.
+/// The closed form of one phase, or of the two phases of all-reduce. messages(d): how many chunks go the distance d in
+/// a phase. The phases go in opposite directions, so both use the same link if two distances add up to n.
 template <class Messages>
 ClosedForm circle_form(Collective c, int n, Messages messages) {
     const int phases = c == Collective::all_reduce ? 2 : 1;

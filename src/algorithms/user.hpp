@@ -1,4 +1,4 @@
-// Algorithms that a user brings: programs from files (schedule/json.hpp), each proven, as rows like those of the table.
+// Users' algorithms: programs from files (schedule/json.hpp), each proven, as rows like those of the table.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,33 @@
 
 namespace tutti {
 
-/// Those of a communicator: of so many ranks, whose connections have so many slots.
+/// The algorithms that a communicator has read from files. Owned by the communicator; not thread-safe. Rows that find()
+/// and candidates() return live as long as this object.
 class UserAlgorithms {
   public:
+    /// ranks: of the communicator; slots: of each of its connections.
     UserAlgorithms(int ranks, int slots) : ranks_(ranks), slots_(slots) {}
     UserAlgorithms(const UserAlgorithms&) = delete;  // rows point to files
 
-    /// Reads a file and proves the sets that are for this number of ranks; the others are only read. Returns the file.
-    /// Throws Error(tuttiInvalidUsage), "path:line: ..."
+    /// Parses the text of a file and proves the sets for this number of ranks; the others are only parsed. path: for
+    /// errors. Throws Error(tuttiInvalidUsage), "path:line: ..."
     const ProgramFile& add(std::string_view json, const std::string& path);
 
-    /// nullptr if no file of that name has this.
+    /// The algorithm of this name for a collective and root (ignored if the collective has none); nullptr if no file
+    /// has it.
     const Algorithm* find(std::string_view name, Collective collective, Rank root) const;
 
-    /// All that have it.
+    /// All algorithms for a collective and root.
     std::vector<const Algorithm*> candidates(Collective collective, Rank root) const;
 
-    /// Is there a file of that name, for whatever number of ranks?
+    /// True if a file has this algorithm, for any number of ranks.
     bool knows(std::string_view name) const;
 
-    /// Of all files, the table's first: for error texts.
+    /// The names of the table's algorithms, then those of files, separated by ", ": for error texts.
     std::string all_names() const;
 
-    /// Of what the files say, in their order; 0 if there are none. Ranks that have the same have the same algorithms.
+    /// A hash of the contents of all files in their order; 0 if there are none. Ranks compare it to see that they have
+    /// the same algorithms.
     std::uint64_t hash() const { return hash_; }
 
   private:

@@ -1,18 +1,19 @@
-// The step loop, written once. A Machine knows how to wait, load, store, reduce and publish: the host's is HostChannel,
-// one thread; the GPU's is cuda/machine.hpp, the threads of a block, all of which run this loop side by side.
+// The step loop for hosts and GPUs. A Machine implements waiting, loads, stores, reductions and messages. The host's is
+// HostChannel, run by one thread; the GPU's is in cuda/machine.hpp, where all threads of a block run this loop
+// together.
 //
 // Machine:
-//   tiles(), steps(), step(i)     the bound program: a peer's index is that of its connection
+//   tiles(), steps(), step(i)     the bound program: the index of a peer operand is its connection's
 //   begin_tile(t)                 once, before the first step of a tile
-//   skips(step)                   this tile has no such step: an uneven call has no data for it
-//   ready(step, seen)             what the step receives is there, and there is room for what it sends; false: would
-//                                 block. seen: messages that need not be looked at again
+//   skips(step)                   true if this tile of an uneven call has no data for the step
+//   ready(step, seen)             true if all messages that the step receives have arrived and there is room for those
+//                                 that it sends. seen: how many messages were ready in earlier calls; updated
 //   begin_step(step)
-//   load(step), store(step)       choose where sources and sinks lie
+//   load(step), store(step)       determine the addresses of sources and sinks
 //   reduce(step)                  sinks <- op(sources)
-//   commit(step), release(step)   publish messages / give credits back, where an operand is a peer and not a part of a
-//                                 message that goes on
-//   end_step(step)                wake whoever waits for what was just published
+//   commit(step), release(step)   publish the messages / return the credits of peer operands, except for parts that
+//                                 are not the last of their message
+//   end_step(step)                wakes peers that sleep until these messages or credits come
 #pragma once
 
 #include <cstddef>
@@ -23,29 +24,30 @@
 
 namespace tutti {
 
-/// Where the part after one of `bytes` bytes at `offset` begins in its message. Both ends know the lengths of all
-/// parts, so a message says nothing about its layout: in slots parts begin on cache lines, in the cell they follow each
-/// other.
+/// The offset in its message of the part that follows a part of `bytes` bytes at `offset`. In slots parts begin on
+/// cache lines; in cells they are packed. Both ends know the lengths of all parts, so messages do not carry their
+/// layout.
 TUTTI_HOST_DEVICE constexpr std::size_t next_part(std::size_t offset, std::size_t bytes, bool in_slot) {
     return offset + (in_slot ? (bytes + 63) / 64 * 64 : bytes);
 }
 
-/// The signature of a message of a row of so many elements, where ranks do not know all counts: two that disagree about
-/// those of their pair find it out with the first message.
+/// The signature of the messages of a row of `elements` elements, for uneven calls in which ranks do not know all
+/// counts. If the two ranks of a pair disagree about its count, the first message reveals it.
 TUTTI_HOST_DEVICE constexpr std::uint32_t row_signature(std::uint32_t call, std::uint64_t elements) {
     const std::uint64_t mixed = (elements + 1) * 0x9e3779b97f4a7c15u;
     return call ^ static_cast<std::uint32_t>(mixed >> 32);
 }
 
-/// Where a channel stands in its work.
+/// How far a channel has come.
 struct Cursor {
     std::uint32_t tile = 0;
     std::uint32_t step = 0;
-    std::uint32_t message = 0;  // the first one of the step that was not seen ready yet
+    std::uint32_t message = 0;  // the first message of the step that was not ready when last checked
     bool in_tile = false;
 };
 
-/// Runs until the work is done (true) or must wait for a peer (false); call it again then.
+/// Runs steps from `at` on. Returns true when all tiles are done; false if a step has to wait for a peer, and the
+/// caller then calls again. On a GPU ready() itself waits, so false means that the kernel gave up.
 template <class Machine>
 TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
     for (; at.tile < machine.tiles(); ++at.tile) {

@@ -1,4 +1,4 @@
-// k sources to m sinks in one pass: the arithmetic of every step. A copy is one source.
+// The arithmetic of a step: combines k sources and stores the result to m sinks in one pass. With one source, a copy.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,31 @@ struct Reduction {
     std::size_t count = 0;                 // elements
     const void* const* sources = nullptr;  // combined in this order
     int source_count = 0;                  // >= 1
-    void* const* sinks = nullptr;  // all receive the same result; a sink may equal a source, or be disjoint from it
+    void* const* sinks = nullptr;  // all get the same result; a sink must equal a source or not overlap it
     int sink_count = 0;            // >= 1
-    int scaled_source = -1;        // this source is multiplied by *scalar first, and rounded; -1: none
+    int scaled_source = -1;        // this source is first multiplied by *scalar and rounded; -1 if none
     const void* scalar = nullptr;  // one element of type
-    int divide_by = 0;             // the result is divided by this; 0: it is not
-    bool streaming = false;        // the sinks will not be read soon: store around the cache where that is faster
+    int divide_by = 0;             // the result is divided by this; 0 if it is not divided
+    bool streaming = false;        // the sinks will not be read soon: use non-temporal stores where these are faster
 };
 
-/// 16- and 8-bit floats: everything in fp32, rounded once at the end. Any alignment of the element type's size. NaN in,
-/// NaN out, though not its payload; for max and min +0 is larger than -0. One source that is neither scaled nor divided
-/// is copied bit by bit. Uses the widest instructions that this machine has.
+/// Computes a reduction with the widest instructions of this machine. 16- and 8-bit floats are computed in fp32 and
+/// rounded once at the end. NaN in gives NaN out, but not the same payload. For max and min +0 is larger than -0. A
+/// single source that is neither scaled nor divided is copied bit by bit. Addresses must be aligned to the element
+/// size.
 void reduce(const Reduction& reduction);
 
-/// The same in plain C++ and in the order written, for comparison: the definition of what reduce() computes.
+/// The same in plain C++, one element at a time, in the order of sources: the definition of what reduce() computes.
 void reduce_reference(const Reduction& reduction);
 
-/// One set of instructions and its reduce().
+/// An implementation of reduce() for one instruction set.
 struct ReduceVariant {
     std::string_view name;  // "avx512", "avx2", "plain"
     bool (*usable)();       // on this machine
     void (*reduce)(const Reduction&);
 };
 
-/// All that were compiled in, widest first; the last is "plain" and always usable.
+/// All variants that were compiled in, widest first. The last is "plain", which is always usable.
 struct ReduceVariants {
     const ReduceVariant* begin;
     const ReduceVariant* end;

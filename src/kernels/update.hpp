@@ -1,5 +1,5 @@
-// What an optimizer makes of one element, and by what fp8 is scaled. Host and GPU compile the same text, without fused
-// multiplications, so both give the same bits.
+// Optimizer updates of one element, and the scale of fp8 gradients. Host and GPU compile this same source without fused
+// multiply-add, so both give the same bits.
 #pragma once
 
 #include <cmath>
@@ -13,15 +13,15 @@
 
 namespace tutti {
 
-/// The numbers of one step.
+/// The hyperparameters of one optimizer step.
 struct UpdateNumbers {
     double learning_rate = 0, momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0;
-    double coupled = 0, decoupled = 0;        // weight decay as part of the gradient, or apart from it
-    double correction1 = 1, correction2 = 1;  // what Adam's moments are divided by, for they began at zero
-    double unscale = 1;                       // what gradients are multiplied by first
+    double coupled = 0, decoupled = 0;        // weight decay: L2 in the gradient; decoupled as in AdamW
+    double correction1 = 1, correction2 = 1;  // Adam's bias corrections, by which its moments are divided
+    double unscale = 1;                       // a factor that gradients are multiplied by first
 };
 
-/// The same, in the type that is computed in: float or double.
+/// UpdateNumbers converted to the type of the computation, float or double, with derived constants.
 template <class T>
 struct UpdateConstants {
     T learning_rate, momentum, beta1, beta2, rest1, rest2, epsilon, coupled, shrink, correction1, correction2, unscale;
@@ -41,7 +41,7 @@ struct UpdateConstants {
           unscale(static_cast<T>(n.unscale)) {}
 };
 
-/// w: the value; g: its gradient; m, v: its momentum, or its two moments.
+/// The updates. w: the value; g: its gradient; m: its momentum or first moment; v: its second moment.
 template <class T>
 TUTTI_EVERYWHERE void sgd(const UpdateConstants<T>& c, T& w, T g) {
     w -= c.learning_rate * (c.unscale * g + c.coupled * w);
@@ -70,14 +70,14 @@ TUTTI_EVERYWHERE void adam(const UpdateConstants<T>& c, T& w, T g, T& m, T& v) {
     w = c.shrink * w - c.learning_rate * (m / c.correction1) / (std::sqrt(v / c.correction2) + c.epsilon);
 }
 
-/// From -limit to limit; a NaN stays one.
+/// The value limited to [-limit, limit]; NaN stays NaN.
 template <class T>
 TUTTI_EVERYWHERE T clamped(T value, T limit) {
     return value > limit ? limit : value < -limit ? -limit : value;
 }
 
-/// What values are multiplied by before they are sent as float8e4m3 and added up by `ranks` ranks, `largest` being the
-/// greatest magnitude of them all: the sum stays below 448. A power of two, so that neither it nor its inverse rounds.
+/// The scale of values that are sent as float8e4m3 and added by `ranks` ranks. largest: the greatest magnitude of all
+/// values. The sum of the scaled values does not exceed 448. A power of two, so that scaling back does not round.
 TUTTI_EVERYWHERE float fp8_scale(float largest, int ranks) {
     if (largest == 0) return 1;
     const float most = 448.0f / (largest * static_cast<float>(ranks));

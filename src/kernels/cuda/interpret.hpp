@@ -1,18 +1,18 @@
-// What nvcc compiles for the rest of the library.
+// The kernels that nvcc compiles, for use by the rest of the library. All are arguments of cudaLaunchKernel.
 #pragma once
 
 #include "base/types.hpp"
 
 namespace tutti::gpu {
 
-/// The kernel for a type, for cudaLaunchKernel with a grid of {channels, jobs} and a Launch as its argument.
+/// The interpreter for an element type: grid {channels, jobs}, blocks of block_threads, a Launch as argument.
 const void* interpreter_of(DataType type);
 
-/// The kernel of flat arrays: blocks of flat_threads, as many as one likes, and a Flat as its argument.
+/// The kernel of flat arrays: any number of blocks of flat_threads, a Flat as argument.
 const void* flat_kernel();
 
-/// The kernel of one-sided operations: a grid of {blocks(), jobs()} of a OneSidedTask, its argument, and blocks of
-/// one_sided_threads.
+/// The kernel of one-sided operations: grid {task.blocks(), task.jobs()}, blocks of one_sided_threads, a OneSidedTask
+/// as argument.
 const void* one_sided_kernel();
 
 }  // namespace tutti::gpu

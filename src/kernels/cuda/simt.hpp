@@ -1,13 +1,13 @@
-// What the device code is written in: a block of threads, its barrier, flags that the whole system sees, lines of data
-// with their flag beside them. nvcc makes it instructions of the GPU; g++ makes it threads of the host and atomics, so
-// that the tests run the very same code everywhere (tests/harness/simt.hpp starts the threads).
+// The primitives of device code: threads of a block, the block's barrier, system-scope flags, lines of data and flags.
+// nvcc compiles them to GPU instructions. Other compilers map them to host threads and atomics, so that tests run the
+// same device code without a GPU (tests/harness/emulated_gpus.cpp starts the threads).
 #pragma once
 
 #include <cstdint>
 
 #ifdef __CUDACC__
 #define TUTTI_DEVICE __device__ __forceinline__
-#define TUTTI_DEVICE_APART __device__ __noinline__  // long and rare: one copy, whose registers count once
+#define TUTTI_DEVICE_APART __device__ __noinline__  // long and rarely run: its registers count once
 #define TUTTI_UNROLL _Pragma("unroll")
 #else
 #include <atomic>
@@ -23,12 +23,13 @@
 
 namespace tutti::gpu {
 
-/// 8 bytes of data, 4 and 4, each beside its flag: whoever reads both flags right has the data.
+/// 8 bytes of data in two halves, each beside its flag, as in NCCL's LL. A reader that sees the expected value in both
+/// flags has valid data.
 struct alignas(16) Line {
     std::uint32_t low, flag_low, high, flag_high;
 };
 
-/// 16 bytes of elements.
+/// 16 bytes of elements, the unit of vector loads and stores.
 struct alignas(16) Pack {
     std::uint64_t word[2];
 };
@@ -44,7 +45,7 @@ TUTTI_DEVICE unsigned threads() {
 TUTTI_DEVICE void sync() {
     __syncthreads();
 }
-/// Whether vote is true on any thread; a barrier, too.
+/// A barrier of the block. Returns true if vote is true on any of its threads.
 TUTTI_DEVICE bool sync_or(bool vote) {
     return __syncthreads_or(vote) != 0;
 }
@@ -54,7 +55,8 @@ TUTTI_DEVICE std::uint32_t load_acquire(const std::uint32_t* from) {
     asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
     return value;
 }
-/// What this thread has stored, and what it has seen of others by a barrier, is seen by whoever acquires the value.
+/// A thread that acquires the value sees all that this thread stored before, and all that this thread has seen through
+/// a barrier.
 TUTTI_DEVICE void store_release(std::uint32_t* to, std::uint32_t value) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
@@ -66,17 +68,19 @@ TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* from) {
 TUTTI_DEVICE void store_release(std::uint64_t* to, std::uint64_t value) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
-/// What was there before. Who adds later sees what those before have stored, and seen.
+/// Adds atomically (acquire and release) and returns the previous value. A thread that adds later sees what earlier
+/// adders stored before, and what they had seen.
 TUTTI_DEVICE std::uint32_t add(std::uint32_t* to, std::uint32_t value) {
     std::uint32_t before;
     asm volatile("atom.acq_rel.sys.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(value) : "memory");
     return before;
 }
-/// A store before it is seen, by all GPUs and hosts, before a load after it is made.
+/// A full fence of system scope: a store before it is visible to all GPUs and hosts before a load after it is
+/// performed.
 TUTTI_DEVICE void fence_system() {
     asm volatile("fence.sc.sys;" ::: "memory");
 }
-/// True for the first to ask.
+/// Sets a word from 0 to 1 atomically. True for the first caller only.
 TUTTI_DEVICE bool claim(std::uint32_t* word) {
     return atomicCAS_system(word, 0u, 1u) == 0;
 }
@@ -98,17 +102,17 @@ TUTTI_DEVICE std::uint64_t now_ns() {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
-/// Between two fruitless looks.
+/// Called between two polls of a wait.
 TUTTI_DEVICE void relax() {}
 
 #else
 
-/// The block that the calling thread is one of.
+/// The block of the calling thread, on the host.
 struct Block {
     explicit Block(unsigned size) : threads(size), barrier(size) {}
     const unsigned threads;
     std::barrier<> barrier;
-    std::atomic<unsigned> votes[2]{};  // of rounds with even and odd numbers
+    std::atomic<unsigned> votes[2]{};  // of even and odd rounds of sync_or()
 };
 inline thread_local Block* block = nullptr;
 inline thread_local unsigned thread_number = 0;
@@ -129,7 +133,7 @@ inline bool sync_or(bool vote) {
     if (vote) votes.store(1);
     sync();
     const bool any = votes.load() != 0;
-    next.store(0);  // nobody votes there before the barrier below, or looks at it after the one above
+    next.store(0);  // no thread votes there before the barrier below, or reads it after the one above
     sync();
     return any;
 }

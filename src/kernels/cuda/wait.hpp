@@ -1,5 +1,5 @@
-// How the threads of a kernel wait: for a word, or for a line. Every wait looks at the host's abort flag now and then,
-// and at the clock.
+// Waits of a kernel's threads, for a word or for a line. Every wait polls the host's abort flag and the clock now and
+// then, so all of them end.
 #pragma once
 
 #include "kernels/cuda/plan.hpp"
@@ -9,10 +9,10 @@ namespace tutti::gpu {
 
 enum class Outcome : std::uint32_t { met, aborted, timed_out };
 
-/// What a wait is subject to.
+/// What ends a wait early.
 struct Limits {
-    const std::uint32_t* abort;
-    std::uint64_t timeout_ns;
+    const std::uint32_t* abort;  // Control::abort
+    std::uint64_t timeout_ns;    // from the first check of the clock on
 };
 
 struct WordSeen {
@@ -28,7 +28,7 @@ namespace detail {
 
 template <class Look>
 TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
-    constexpr std::uint32_t looks_per_check = 1024;  // the host's memory is far away
+    constexpr std::uint32_t looks_per_check = 1024;  // reading the host's memory is slow
     std::uint64_t since = 0;
     for (std::uint32_t looks = 1;; ++looks) {
         if (look()) return Outcome::met;
@@ -43,7 +43,7 @@ TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
 
 }  // namespace detail
 
-/// Until 0 <= *word - least < range, modulo 2^32.
+/// Waits until 0 <= *word - least < range, modulo 2^32. Returns the last value read, with acquire semantics.
 TUTTI_DEVICE_APART inline WordSeen wait_for_word(const std::uint32_t* word, std::uint32_t least, std::uint32_t range,
                                                  Limits limits) {
     std::uint32_t value = 0;
@@ -56,7 +56,7 @@ TUTTI_DEVICE_APART inline WordSeen wait_for_word(const std::uint32_t* word, std:
     return {outcome, value};
 }
 
-/// Until both halves carry the flag.
+/// Waits until both halves of a line carry the flag.
 TUTTI_DEVICE_APART inline LineSeen wait_for_line(const Line* from, std::uint32_t flag, Limits limits) {
     Line line{};
     const Outcome outcome = detail::until(

@@ -12,34 +12,36 @@
 
 namespace tutti {
 
+/// Owned by a HostExecution. One thread at a time: the one that drives the execution or, if threads share the job, the
+/// one that has claimed the channel.
 class HostChannel {
   public:
     HostChannel(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
                 std::vector<Connection> from);
 
-    /// Job and layout live until it is finished.
+    /// Begins this channel's tiles of a job. job, layout and scratch must stay valid until finished().
     void start(const Job& job, const Layout& layout, std::byte* scratch);
-    bool progress();  // true if anything moved
+    bool progress();  // goes as far as possible; true if anything moved
     bool finished() const { return finished_; }
     bool mappable() const { return mappable_; }
 
-    /// Where several threads share a job, only the one that has claimed a channel touches it. False: another one has.
+    /// Takes the channel for this thread, if threads share the job. False if another thread has it.
     bool claim() {
         return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true, std::memory_order_acquire);
     }
     void give_back() { claimed_.store(false, std::memory_order_release); }
 
-    HostExecution::Blocked blocked_on() const;
+    HostExecution::Blocked blocked_on() const;  // as HostExecution's, for this channel
     bool waits_for_other_cores(std::int32_t core) const;
 
-    // The interpreter's side.
+    // The Machine of interpreter.hpp.
     std::uint32_t tiles() const { return tiles_; }
     std::uint32_t steps() const { return steps_; }
     const Step& step(std::uint32_t i) const { return step_list_[i]; }
     void begin_tile(std::uint32_t tile);
 
-    /// Steps without data are passed over by the ranks at both ends of their messages alike. The first tile has them
-    /// all, so that every pair of ranks finds out whether it agrees.
+    /// Steps without data are skipped by the ranks at both ends of their messages. The first tile skips none, so that
+    /// every pair of ranks detects whether its counts agree.
     bool skips(const Step& step) const {
         return rows_ != nullptr && tile_offset_ != 0 && !packs_ && length_of(step) <= tile_offset_;
     }
@@ -54,19 +56,19 @@ class HostChannel {
 
   private:
     static std::size_t number(const Operand& peer) { return static_cast<std::size_t>(peer.index); }
-    /// operand: of the program, as steps are. Inputs are only ever read: they are among the sources, or the same memory
-    /// as an output. A buffer that has no data may lie nowhere.
+    /// The address of a slice in the current tile. `operand` must be an element of operand_list_. Inputs are only read,
+    /// unless they are the same memory as an output. The address of an empty buffer may be invalid.
     std::byte* slice(const Operand& operand) const {
         return reinterpret_cast<std::byte*>(tile_in_[static_cast<std::size_t>(operand.place)] +
                                             at_[&operand - operand_list_]);
     }
-    /// Of all tiles together.
+    /// In elements, of all tiles together.
     std::size_t length_of(const Step& step) const { return lengths_[&step - step_list_]; }
     std::size_t length_in_tile(const Step& step) const {
         const std::size_t length = length_of(step);
         return length > tile_offset_ ? std::min(length - tile_offset_, job_->tile) : 0;
     }
-    /// In the order of the program.
+    /// Elements of operand_list_, in the order of the program.
     std::span<const Operand> sources(const Step& step) const { return {operand_list_ + step.first, step.sources}; }
     std::span<const Operand> sinks(const Step& step) const {
         return {operand_list_ + step.first + step.sources, step.sinks};
@@ -88,11 +90,12 @@ class HostChannel {
     const std::byte* shareable_slice(const Step& step) const;
     void touch(const Connection& connection);
     void end_touch();
-    /// Only jobs that are shared have steps that run at the same time, on each channel one.
+    /// The index into RankPage::touching. Only in shared jobs do several steps run at once, at most one on each
+    /// channel.
     std::size_t touching_number() const { return job_->threads > 1 ? 1 + static_cast<std::size_t>(number_) : 0; }
     bool settled();
 
-    // What is not in cells, nor all of a message in a slot; apart as well.
+    // The rarer cases, kept out of the inlined functions: references, posted receives, parts of messages.
     const std::byte* source_elsewhere(const Connection& connection, const Cell& cell);
     std::byte* slot_or_elsewhere(const Operand& operand, bool alone);
     bool goes_on(const Operand& operand, std::size_t& bytes);
@@ -115,42 +118,42 @@ class HostChannel {
     const BoundProgram::Exchange* exchange_list_;
     const Operand* message_list_;
     std::uint32_t steps_;
-    const bool packs_;  // messages have several parts
-    std::uint32_t tiles_ = 0;
+    const bool packs_;  // messages may have several parts
+    std::uint32_t tiles_ = 0;  // of the job, on this channel
 
     const Job* job_ = nullptr;
-    const Rows* rows_ = nullptr;
-    const std::size_t* at_ = nullptr;
-    const std::size_t* lengths_ = nullptr;
-    std::size_t element_ = 0;
+    const Rows* rows_ = nullptr;            // nullptr if the call is even
+    const std::size_t* at_ = nullptr;       // as in Layout
+    const std::size_t* lengths_ = nullptr;  // as in Layout
+    std::size_t element_ = 0;               // in bytes
     Cursor cursor_;
     bool needs_slots_ = false;  // a message may be too long for a cell
     bool streaming_ = false;    // buffers are too large to stay in the cache
-    bool mappable_ = false;     // this rank's buffers, and those of all whose messages have come
+    bool mappable_ = false;     // this rank's buffers are, and those of all ranks behind messages received so far
     bool finished_ = true;
 
-    // Of the tile and the step under way.
-    std::size_t tile_offset_ = 0;  // elements into each block
-    std::uintptr_t tile_in_[3]{};  // by Place: input, output, scratch
-    std::size_t bytes_ = 0;
+    // State of the current tile and step.
+    std::size_t tile_offset_ = 0;  // elements, in each block
+    std::uintptr_t tile_in_[3]{};  // by Place: where the tile begins in input, output, scratch
+    std::size_t bytes_ = 0;        // of the step, in this tile
     std::uint32_t signature_ = 0;  // of the step's messages
     const Step* current_ = nullptr;
-    bool touching_ = false;
-    bool copies_ = false;  // the step has one source, which is not altered
-    bool sinks_are_users_ = true;
+    bool touching_ = false;        // the step may access a peer's memory, see touch()
+    bool copies_ = false;          // the step has one source, which is neither scaled nor divided
+    bool sinks_are_users_ = true;  // no sink is a cell or a slot
     Reduction reduction_{};
-    std::unique_ptr<const void*[]> sources_;  // of it; there is room for the longest step
+    std::unique_ptr<const void*[]> sources_;  // of reduction_, with room for the longest step
     std::unique_ptr<void*[]> sinks_;
     struct Outgoing {
         Kind kind;
         Reference reference;
-        bool under_way = false;  // parts of the message are in it already
-        std::size_t at = 0;      // where the next one goes
+        bool under_way = false;  // some parts of the message have been written
+        std::size_t at = 0;      // offset of the next part
     };
     std::vector<Outgoing> outgoing_;     // by connection
-    std::vector<std::size_t> incoming_;  // by connection: where the next part of the message begins; 0 unless packs_
-    std::vector<WakeUp*> to_wake_;
-    alignas(64) std::atomic<bool> claimed_{false};
+    std::vector<std::size_t> incoming_;  // by connection: offset of the next part; 0 unless packs_
+    std::vector<WakeUp*> to_wake_;                  // sleeping peers, woken at the end of the step
+    alignas(64) std::atomic<bool> claimed_{false};  // a thread has claim()ed the channel
 };
 
 }  // namespace tutti

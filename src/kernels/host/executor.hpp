@@ -1,5 +1,5 @@
-// The host executor: runs bound programs on memory and FIFOs. One thread drives any number of channels, programs and
-// ranks: progress() goes as far as it can and returns. Of a large job several threads can share the channels.
+// The host executor runs bound programs on memory and FIFOs. progress() goes as far as it can and returns, so that one
+// thread can drive any number of channels, programs and ranks. Several threads can share the channels of a large job.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,18 @@
 
 namespace tutti {
 
-/// This rank's ends of one channel of the connection with a peer; of messages to all, only one of the ends, and the
-/// writer's has no link.
+/// This rank's ends of one channel to and from a peer. Does not own them. Of messages to all it has one end only: the
+/// writer has a sender and no link, a reader has a receiver.
 struct Connection {
-    Rank peer;  // or everybody
+    Rank peer;  // or everybody, see to_all.hpp
     Link* link;
     Sender* sender;
     Receiver* receiver;
 };
 
-/// A program whose peers are connections: operand.index of a peer is a number into `to` (sinks) or `from` (sources).
+/// A program whose peers are connections: operand.index of a peer is an index into `to` (sinks) or `from` (sources).
 struct BoundProgram {
-    /// Who is at the other end, and whether all are (to), or it is heard by all (from).
+    /// The other end of a connection. all: its messages are to all; in `to`, rank is then everybody.
     struct Peer {
         Rank rank;
         bool all;
@@ -40,16 +40,16 @@ struct BoundProgram {
     Program program;
     std::vector<Peer> to, from;
 
-    /// A plain receive into a slice: its sender may store there itself.
+    /// A receive whose sender may store the message directly into a slice: a posted receive.
     struct Postable {
-        std::int32_t from;    // connection
-        std::uint32_t ahead;  // messages of the tile from there before it
-        std::uint32_t step;
-        std::uint32_t slice;  // operand
+        std::int32_t from;    // index into BoundProgram::from
+        std::uint32_t ahead;  // earlier messages of the tile on that connection
+        std::uint32_t step;   // index into Program::steps
+        std::uint32_t slice;  // index into Program::operands
     };
     std::vector<Postable> postables;
 
-    /// The messages of a step among `messages`: first those that it receives, then those that it sends.
+    /// The messages of a step: a range of `messages`, first those that it receives, then those that it sends.
     struct Exchange {
         std::uint32_t first = 0, received = 0, sent = 0;
     };
@@ -57,38 +57,40 @@ struct BoundProgram {
     std::vector<Operand> messages;    // all operands that are peers
     bool pull_safe = false, push_safe = false;
 
-    /// Throws tuttiInternalError if a peer stands twice among a step's sources or sinks.
+    /// Binds a proven program. Throws tuttiInternalError if a step has a peer twice among its sources or sinks; not
+    /// checked for steps of more than 64 operands.
     static BoundProgram bind(Program program, bool pull_safe, bool push_safe);
 };
 
-/// One operation, cut for one program. Rows of an uneven call are one column each; `block` is of the longest.
+/// One operation, tiled for one program. In an uneven call each row is one column, and `block` is that of the longest.
 struct Job : Tiling {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     DataType type{};
     ReduceOp op{};
-    const Rows* rows = nullptr;    // of an uneven call; lives until it is finished
-    std::size_t count = 0;         // of a row
-    const void* scalar = nullptr;  // each input is multiplied by it; nullptr: it is not
-    int divide_by = 0;             // the result is divided by it; 0: it is not
+    const Rows* rows = nullptr;    // of an uneven call, valid until the job is finished; nullptr if even
+    std::size_t count = 0;         // elements of a row
+    const void* scalar = nullptr;  // one element by which inputs are multiplied; nullptr if none
+    int divide_by = 0;             // the result is divided by it; 0 if it is not divided
     bool mappable = false;         // peers can map both buffers
-    Call call{};                   // for the signature and for error texts
+    Call call{};                   // has the signature, and names the call in error texts
 };
 
-/// The first of them that is no message; nullptr: all are.
+/// The first operand that is a slice; nullptr if there is none.
 const Operand* first_slice(std::span<const Operand> operands);
 
-/// Where a job's slices lie and how long its steps are, which depends on counts alone.
+/// Where a job's slices lie and how long its steps are. Depends on type, counts and tiling, not on buffers.
 struct Layout {
-    std::vector<std::size_t> at;       // by operand: from where its buffer begins to its first tile, in bytes
-    std::vector<std::size_t> lengths;  // by step: of all tiles together, in elements
-    std::size_t element = 0;           // bytes
+    std::vector<std::size_t> at;       // by operand: offset in its buffer, in bytes, in the first tile
+    std::vector<std::size_t> lengths;  // by step: length in all tiles together, in elements
+    std::size_t element = 0;           // in bytes
     std::size_t scratch = 0;           // of a channel, in bytes
     bool needs_slots = false;          // a message may be too long for a cell
     bool streaming = false;            // buffers are too large to stay in the cache
 };
 
-/// Whether it pays to look on for a moment instead of giving the core away: learned from how it went so far.
+/// Decides whether a waiting rank spins for a moment before it yields its core. It learns from won() and lost(), which
+/// report whether the last spin was successful. After too many losses it answers no for a while.
 class AdaptiveSpin {
   public:
     bool worth_it() { return score_ >= 0 || ++score_ == 0; }
@@ -96,17 +98,18 @@ class AdaptiveSpin {
     void lost() { score_ = score_ < odds ? -pause : score_ - odds; }
 
   private:
-    static constexpr int odds = 2, most = 16, pause = 64;  // a loss costs more than a gain brings; then try again
+    static constexpr int odds = 2, most = 16, pause = 64;  // a loss counts more than a win
     int score_ = most;
 };
 
 class HostChannel;
 
-/// A bound program with the connections of its channels; runs one job at a time, again and again. A channel is made,
-/// and its connections, when a job first needs it.
+/// A bound program with the connections of its channels. Runs one job at a time, any number of times. Channels and
+/// their connections are made when a job first needs them. The thread that holds the communicator's turn calls all
+/// functions; other threads may only call share() and finished() of a started job. Channels are claimed without a lock.
 class HostExecution {
   public:
-    /// connect(peer, channel, sends) gives the ends; it and they outlive the execution. May throw.
+    /// connect(peer, channel, sends) gives the ends of a connection, which must outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
     HostExecution(BoundProgram bound, RankPage& page, int most_channels, Connect connect);
     ~HostExecution();
@@ -115,36 +118,41 @@ class HostExecution {
     const Program& program() const { return bound_.program; }
     int most_channels() const { return most_channels_; }
 
-    /// On at most most_channels(). Throws what connect throws.
+    /// Begins a job, which moves no data yet. job.channels must not exceed most_channels(). The buffers must stay valid
+    /// until the job is finished. Throws what connect throws.
     void start(const Job& job);
 
-    /// True if anything moved. Throws Error when a peer calls something else, or has given up.
+    /// Advances all channels as far as possible. Returns true if anything moved. Throws Error if a peer has called
+    /// something else or has given up.
     bool progress();
     bool finished() const { return running_.load(std::memory_order_acquire) == 0; }
 
-    /// How many threads may call share() at once, each with a number of its own; more than 1: progress() is one of
-    /// these calls, that of thread 0.
+    /// How many threads may call share() at the same time, each with its own number below threads(). If more than 1,
+    /// progress() is share(0).
     int threads() const { return job_.threads; }
-    /// As progress(), one channel at a time: first of the thread's own, every threads()-th, then any that nobody is at.
-    /// After it has thrown no thread touches that channel any more, and the job never ends.
+    /// As progress(), for one of several threads. Advances the thread's own channels, which are every threads()-th; if
+    /// none moved, tries the others until one moves. Skips channels that another thread has claimed. If it throws, the
+    /// channel stays claimed, so no thread touches it again and the job never finishes.
     bool share(int thread);
 
-    /// Of a finished job after which all ranks' data has come to all ranks: whether Job::mappable was true on all. So
-    /// all ranks know the same, at no cost.
+    /// For a finished job in which data of every rank has reached every rank: true if Job::mappable was true on all
+    /// ranks. All ranks get the same answer without extra messages.
     bool mappable() const;
 
-    /// What it waits for: the peer, and whether for a message from it or for space towards it. Peer -1: for nothing.
+    /// What a channel waits for: a message from a peer, or room for a message to it.
     struct Blocked {
-        Rank peer = -1;
-        bool for_message = false;
+        Rank peer = -1;            // -1 if nothing is waited for
+        bool for_message = false;  // false: for room, or for a credit
         int channel = 0;
         Cursor at;
     };
+    /// What the first waiting channel waits for, without the channels that other threads are at.
     Blocked blocked_on() const;
 
-    /// Whether all that it waits for comes from ranks which last ran on other cores than this one (as in WakeUp::core).
+    /// True if the job waits only for ranks that last ran on other cores than `core` (numbered as in WakeUp::core).
+    /// False for jobs that threads share.
     bool waits_for_other_cores(std::int32_t core) const;
-    AdaptiveSpin& adaptive_spin() { return adaptive_spin_; }  // about such waits
+    AdaptiveSpin& adaptive_spin() { return adaptive_spin_; }  // for such waits
 
   private:
     void add_channel();
@@ -159,11 +167,11 @@ class HostExecution {
     Layout layout_;
     std::vector<std::unique_ptr<HostChannel>> channels_;
     std::vector<std::byte> scratch_;
-    std::atomic<int> running_{0};  // channels that have not finished
+    std::atomic<int> running_{0};  // number of channels that have not finished
     AdaptiveSpin adaptive_spin_;
 };
 
-/// The shape of a call as users know it, for error texts: "all_reduce(count 5, float32, sum)". Whatever is in it.
+/// The call in users' terms for error texts: "all_reduce(count 5, float32, sum)". `call` may be garbage from a peer.
 std::string call_text(const Call& call);
 
 }  // namespace tutti

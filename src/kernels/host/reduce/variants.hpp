@@ -1,4 +1,4 @@
-// One reduce() per set of instructions; each is compiled in a file of its own, with flags of its own.
+// The variants of reduce(), one for each instruction set. Each is compiled in its own file with its own flags.
 #pragma once
 
 #include "kernels/reduce.hpp"
