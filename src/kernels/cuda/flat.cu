@@ -1,11 +1,12 @@
-// The kernel of flat arrays. Compiled with -fmad=false: a fused multiplication rounds once where the host rounds twice.
+// The kernel of flat arrays. Compiled with -fmad=false, because fused multiply-add rounds once where the host rounds
+// twice.
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/interpret.hpp"
 
 namespace tutti::gpu {
 namespace {
 
-// Three blocks on a multiprocessor: left to itself, ptxas of CUDA 13.0 spills for sm_100.
+// Three blocks per multiprocessor: without this bound ptxas of CUDA 13.0 spills registers for sm_100.
 __global__ void __launch_bounds__(flat_threads, 3) flat(const __grid_constant__ Flat task) {
     __shared__ FlatShared shared;
     run_flat(task, blockIdx.x, gridDim.x, shared);

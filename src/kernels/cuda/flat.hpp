@@ -1,5 +1,5 @@
-// One pass over flat arrays by the threads of many blocks: what the data-parallel layer does to gradients and
-// parameters beside collectives. The arithmetic is that of dp/numbers.cpp and dp/optimizer.cpp, to the last bit.
+// Elementwise operations on flat arrays, in one pass by many blocks. The data-parallel layer uses them on gradients and
+// parameters. The results have the same bits as those of dp/numbers.cpp and dp/optimizer.cpp.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,34 @@ enum class FlatOp : std::uint8_t {
     multiply,  // to *= number
     divide,    // to /= number
     scale,     // to *= fp8_scale(the float at from, number)
-    unscale,   // to /= the same
-    clamp,     // to, but no less than -number and no more than number; NaNs stay
+    unscale,   // to /= fp8_scale(the float at from, number)
+    clamp,     // to, limited to [-number, number]; NaNs stay
     squares,   // result[t] = the sum of squares of tile t of from, in fp64
-    bad,       // result[t] = the first NaN or infinity of tile t of from; count if there is none
+    bad,       // result[t] = the index of the first NaN or infinity of tile t of from; count if there is none
     largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
-    sgd,       // to = what the optimizer makes of it, with from as gradients
+    sgd,       // to = the value after an optimizer step, with from as gradients
     momentum,
     nesterov,
     adam
 };
 
 inline constexpr unsigned flat_threads = 256;
-inline constexpr std::uint64_t flat_tile = 1024;  // elements: as in dp/numbers.cpp, where they are a block
+inline constexpr std::uint64_t flat_tile = 1024;  // elements: a block of dp/numbers.cpp
 
-/// Plain data, an argument of the kernel. Types are floats of 16, 32 and 64 bits, and float8e4m3 that saturates;
-/// computed in fp32, and where `to` is of 64 bits in fp64. Arrays are aligned to their elements.
+/// The argument of the kernel; plain data. Types are floats of 16, 32 and 64 bits, and float8e4m3, which saturates.
+/// Computed in fp32, or in fp64 if `to` (`from` for results by tile) is of 64 bits. Arrays are aligned to their
+/// elements.
 struct Flat {
     FlatOp op = FlatOp::zero;
     DataType to_type = DataType::float32, from_type = DataType::float32;
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::uint64_t count = 0;
-    std::byte* result = nullptr;  // a number of 8 bytes for each tile
+    std::byte* result = nullptr;  // 8 bytes for each tile, see FlatOp
     double number = 0;
-    // Updates. In the type that is computed in:
-    std::byte* master = nullptr;  // what is updated, and then rounded to `to`; nullptr: `to` itself
-    std::byte* state[2] = {nullptr, nullptr};
+    // Of optimizers; master and state are fp32 or fp64 as the computation.
+    std::byte* master = nullptr;  // the values that are updated and then rounded to `to`; nullptr if `to` is updated
+    std::byte* state[2] = {nullptr, nullptr};  // moments
     UpdateNumbers update;
 };
 
@@ -56,14 +57,14 @@ inline std::uint64_t flat_tiles(std::uint64_t count) {
 inline constexpr int flat_team = 16;  // threads that share a tile
 inline constexpr int flat_teams = 16;
 
-/// In the memory of a block.
+/// The shared memory of a block.
 struct FlatShared {
     std::uint64_t word[flat_team * flat_teams];
 };
 
 namespace detail {
 
-/// Elements i to i + n - 1, n <= 4, as numbers to compute with.
+/// Loads n <= 4 elements at `at` and converts them to T.
 template <class F, class T>
 TUTTI_DEVICE void load_as(const std::byte* at, int n, T (&v)[4]) {
     constexpr int words = 4 / F::lanes;
@@ -101,8 +102,7 @@ TUTTI_DEVICE void store_as(std::byte* at, int n, const T (&v)[4]) {
     }
 }
 
-/// One element at a time: few arrays are of this type.
-/// As a type of 16 bits has them.
+/// Rounds to a format of 16 bits and back.
 template <class F, class T>
 TUTTI_DEVICE void round_as(const T (&v)[4], T (&rounded)[4]) {
     typename F::Lane lane[F::lanes];
@@ -113,6 +113,7 @@ TUTTI_DEVICE void round_as(const T (&v)[4], T (&rounded)[4]) {
     for (int k = 0; k < 4; ++k) rounded[k] = static_cast<T>(lane[k]);
 }
 
+/// Elements of 8 bits, one at a time because few arrays have this type.
 template <class T>
 TUTTI_DEVICE void load_eighths(const std::byte* at, int n, T (&v)[4]) {
     for (int k = 0; k < n; ++k) v[k] = static_cast<T>(Float8<false>::Small::decode(static_cast<std::uint32_t>(at[k])));
@@ -168,7 +169,7 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     load(f.from_type, f.from, i, n, g);
     if (f.op != FlatOp::sgd) load(own, f.state[0], i, n, m);
     if (f.op == FlatOp::adam) load(own, f.state[1], i, n, v);
-    if (f.master != nullptr) {  // where `to` is not the rounded master, its owner has written there: the master follows
+    if (f.master != nullptr) {  // `to` is not the rounded master if the user has written there: take it over
         T stored[4], rounded[4];
         load(f.to_type, f.to, i, n, stored);
         f.to_type == DataType::float16 ? round_as<Float16>(w, rounded) : round_as<Bfloat16>(w, rounded);
@@ -187,7 +188,7 @@ TUTTI_DEVICE void update(const Flat& f, const UpdateConstants<T>& c, std::uint64
     if (f.master != nullptr) store(f.to_type, f.to, i, n, w);
 }
 
-/// What `to` is multiplied or divided by.
+/// The number by which `to` is multiplied or divided.
 TUTTI_DEVICE double number_of(const Flat& f) {
     if (f.op != FlatOp::scale && f.op != FlatOp::unscale) return f.number;
     float largest;
@@ -221,7 +222,7 @@ TUTTI_DEVICE void elements(const Flat& f, unsigned block_number, unsigned blocks
     }
 }
 
-/// What one thread of a team finds in every sixteenth element of a tile.
+/// One thread's partial result: that of every flat_team-th element of a tile, from `first` on.
 template <class T>
 TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first) {
     const std::uint64_t begin = tile * flat_tile;
@@ -236,15 +237,15 @@ TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first)
             sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
         else if (f.op == FlatOp::largest)
             most = magnitude > most ? magnitude : most;
-        else if (!(v[0] - v[0] == 0))  // which only finite numbers have
+        else if (!(v[0] - v[0] == 0))  // true for finite numbers only
             return i;
     }
     if (f.op == FlatOp::largest) return bits<std::uint32_t>(most);
     return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : f.count;
 }
 
-/// A team's findings become one: sums in the order of its threads, or the first place, or the greatest number: those
-/// that are not negative are in the order of their bits.
+/// Joins the partial results of a team: the sum in the order of its threads, the least index, or the greatest magnitude
+/// (the bits of floats that are not negative are in the order of their values).
 TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
     double sum = 0;
     std::uint64_t least = f.count, most = 0;
@@ -277,7 +278,7 @@ TUTTI_DEVICE void tiles(const Flat& f, unsigned block_number, unsigned blocks, F
 
 }  // namespace detail
 
-/// By all threads of block `block_number` of `blocks`.
+/// Called by all threads of block `block_number` of `blocks`.
 TUTTI_DEVICE void run_flat(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
     const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad || f.op == FlatOp::largest;
     const bool wide = (by_tiles ? f.from_type : f.to_type) == DataType::float64;

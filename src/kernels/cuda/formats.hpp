@@ -1,5 +1,5 @@
-// Elements in words of 8 bytes, as lanes to compute with, and back; and what two lanes become. The rules are those of
-// kernels/reduce.hpp: small floats in fp32 with one rounding, integers wrap around, NaN in, NaN out.
+// Unpacks words of 8 bytes of elements into lanes, combines lanes, and packs them again. The rules are those of
+// kernels/reduce.hpp: small floats in fp32 with one rounding, integers wrap around, NaN in gives NaN out.
 #pragma once
 
 #include <type_traits>
@@ -22,7 +22,7 @@ TUTTI_DEVICE To bits(const From& from) {
     return to;
 }
 
-/// A float of few bits by arithmetic on integers: sign, exponent, mantissa. Without infinities (OCP E4M3) only the
+/// Converts floats of few bits by integer arithmetic: sign, exponent, mantissa. Without infinities (OCP E4M3) only the
 /// highest code is NaN.
 template <int exponent_bits, int mantissa_bits, bool infinities>
 struct SmallFloat {
@@ -45,7 +45,7 @@ struct SmallFloat {
         return bits<float>(negative | shifted | mantissa << (23 - mantissa_bits));
     }
 
-    /// To nearest, ties to even. Codes are consecutive: a mantissa that overflows becomes the next exponent by itself.
+    /// Rounds to nearest, ties to even. Codes are consecutive, so a mantissa that overflows carries into the exponent.
     TUTTI_DEVICE_APART static std::uint32_t encode(float value) {
         const std::uint32_t u = bits<std::uint32_t>(value), negative = (u >> 31) != 0 ? sign : 0, a = u & 0x7fffffffu;
         if (a > 0x7f800000u) return negative | nan;
@@ -69,7 +69,7 @@ inline constexpr bool is_float<float> = true;
 template <>
 inline constexpr bool is_float<double> = true;
 
-/// +0 is larger than -0, and any NaN gives a NaN: the result does not depend on the order.
+/// Maximum or minimum. +0 is larger than -0, and any NaN gives a NaN, so the result does not depend on the order.
 template <ReduceOp op, class T>
 TUTTI_DEVICE T extreme_float(T a, T b) {
     if (a != a || b != b) return a + b;
@@ -81,7 +81,7 @@ TUTTI_DEVICE T extreme_float(T a, T b) {
     return (op == ReduceOp::max) == (a > b) ? a : b;
 }
 
-/// Of floats, and of integers without a sign, which wrap around.
+/// Combines floats or unsigned integers, which wrap around.
 template <ReduceOp op, class T>
 TUTTI_DEVICE T combine(T a, T b) {
     if constexpr (op == ReduceOp::sum) return static_cast<T>(a + b);
@@ -92,14 +92,16 @@ TUTTI_DEVICE T combine(T a, T b) {
         return (op == ReduceOp::max) == (a > b) ? a : b;
 }
 
-/// Of an integer, towards zero. T: at least 32 bits, without a sign; negative: it is, as two's complement.
+/// Divides an integer, rounding towards zero. T: unsigned, at least 32 bits. negative: value is a negative number in
+/// two's complement.
 template <class T>
 TUTTI_DEVICE T divided(T value, int divisor, bool negative) {
     const T magnitude = (negative ? 0 - value : value) / static_cast<T>(divisor);
     return negative ? 0 - magnitude : magnitude;
 }
 
-/// Elements that are computed with as they are. is_signed: of integers, for which T has no sign.
+/// Elements that need no conversion. The last parameter of combine and divide, is_signed, is for integers, for which T
+/// is unsigned.
 template <class T>
 struct Native {
     using Lane = T;
@@ -119,14 +121,14 @@ struct Native {
     }
 };
 
-/// Integers of 32 and 64 bits. One kernel serves those with a sign and those without: few operations ask for it.
+/// Integers of 32 and 64 bits. One kernel serves signed and unsigned integers, because few operations differ.
 template <class T>
 struct Integer : Native<T> {
     static constexpr T sign = T{1} << (8 * sizeof(T) - 1);
     template <ReduceOp op>
     TUTTI_DEVICE static T combine(T a, T b, bool is_signed) {
         if constexpr (op == ReduceOp::sum || op == ReduceOp::prod) return gpu::combine<op>(a, b);
-        const T flip = is_signed ? sign : 0;  // negative ones come before the others then
+        const T flip = is_signed ? sign : 0;  // so that negative numbers are the smaller ones
         return gpu::combine<op>(static_cast<T>(a ^ flip), static_cast<T>(b ^ flip)) ^ flip;
     }
     TUTTI_DEVICE static T divide(T value, int divisor, bool is_signed) {
@@ -134,7 +136,7 @@ struct Integer : Native<T> {
     }
 };
 
-/// Bytes, four to a lane, with a sign or without.
+/// Integers of 8 bits, signed or unsigned, four in a lane.
 struct Bytes {
     using Lane = std::uint32_t;
     static constexpr int element = 1, lanes = 2;
@@ -147,7 +149,7 @@ struct Bytes {
     }
     template <ReduceOp op>
     TUTTI_DEVICE static Lane combine(Lane a, Lane b, bool is_signed) {
-        if constexpr (op == ReduceOp::sum)  // no carry leaves its byte
+        if constexpr (op == ReduceOp::sum)  // without carries between bytes
             return ((a & ~signs) + (b & ~signs)) ^ ((a ^ b) & signs);
         const Lane flip = op != ReduceOp::prod && is_signed ? signs : 0;
         return of_bytes<op>(a ^ flip, b ^ flip) ^ flip;
@@ -175,7 +177,7 @@ struct Bytes {
     }
 };
 
-/// Of the formats below: lanes are floats.
+/// The base of formats whose lanes are floats.
 struct InFloats {
     using Lane = float;
     template <ReduceOp op>
@@ -230,8 +232,8 @@ struct Float16 : InFloats {
     }
 };
 
-/// Pairs through the conversion instructions of sm_89 and later. These saturate; what is rounded beyond the largest
-/// number is put right afterwards, because it becomes infinity here, or NaN where there is none.
+/// Converts pairs with the instructions of sm_89 and later. These saturate, so values that round beyond the largest
+/// number are corrected afterwards: they become infinity, or NaN if the format has no infinity.
 template <bool e5m2>
 struct Float8 : InFloats {
     using Small = SmallFloat<e5m2 ? 5 : 4, e5m2 ? 2 : 3, e5m2>;
@@ -265,7 +267,7 @@ struct Float8 : InFloats {
             word |= static_cast<std::uint64_t>(pair) << 16 * i;
         }
         for (int i = 0; i < 8; ++i) {
-            if constexpr (e5m2)  // 57344 is 0x7b, infinity 0x7c, and half way between them goes to the even one
+            if constexpr (e5m2)  // 57344 is 0x7b, infinity 0x7c; a tie between them goes to infinity, the even one
                 word += static_cast<std::uint64_t>(fabsf(lane[i]) >= 61440.0f) << 8 * i;
             else  // 448 is 0x7e, NaN 0x7f
                 word |= static_cast<std::uint64_t>(fabsf(lane[i]) > 464.0f ? 0x7f : 0) << 8 * i;
@@ -278,8 +280,8 @@ struct Float8 : InFloats {
     }
 };
 
-/// visit(F{}), where F is the format above in which kernels compute with elements of type. Integers with a sign share
-/// theirs with those without. TUTTI_FEW_TYPES: only some are compiled (emulates() of tests says which).
+/// Calls visit(F{}), where F is the format above for elements of `type`. Signed and unsigned integers share a format.
+/// With TUTTI_FEW_TYPES only some formats are compiled (emulates() of the tests says which).
 template <class Visit>
 auto with_lanes_of(DataType type, Visit&& visit) -> decltype(visit(Bytes{})) {
     switch (type) {

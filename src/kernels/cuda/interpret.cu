@@ -1,5 +1,5 @@
-// The kernels: one per type, a block per rank and channel. The operation is chosen inside, outside of the loops over
-// data.
+// The interpreter kernels: one per type, with a block per rank and channel. The reduction operation is selected at run
+// time, outside of the loops over data.
 #include "kernels/cuda/interpret.hpp"
 #include "kernels/cuda/machine.hpp"
 

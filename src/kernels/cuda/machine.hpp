@@ -1,8 +1,8 @@
-// The GPU's Machine for the interpreter: one channel of one rank is one block. Every thread runs the step loop; what
-// concerns an operand is done by the thread of that number, what concerns data by all of them.
+// The GPU's Machine for the interpreter. A block of threads runs one channel of one rank, and every thread runs the
+// step loop. Work on an operand is done by one thread each (number of the operand modulo threads), work on data by all.
 //
-// A message goes as on the host (transport/fifo.hpp), or, for small ones between GPUs, in lines: data and flag arrive
-// together, so that nobody looks at the cell at all. Credits are the same for both.
+// Messages travel as on the host (transport/fifo.hpp) or, if small and between GPUs, in lines (simt.hpp): data and flag
+// arrive together, and the cell is not used. Credits are the same for both.
 #pragma once
 
 #include "kernels/cuda/plan.hpp"
@@ -11,19 +11,21 @@
 
 namespace tutti::gpu {
 
-/// What the threads of a block share. Small programs move in as a whole: no step then waits for global memory.
+/// The shared memory of a block. Small programs are copied here as a whole, so that steps need not wait for global
+/// memory.
 struct Shared {
     static constexpr int steps_here = 96, operands_here = 384;
     Term sources[max_operands];
     Term sinks[max_operands];
-    Kind kind[max_operands];            // of the message that a sink becomes
-    Reference reference[max_operands];  // and where it is, if it is a reference
+    Kind kind[max_operands];            // by sink: of the message, if it is one
+    Reference reference[max_operands];  // by sink: where the message lies, if by reference
     Step step[steps_here];
     Operand operand[operands_here];
     End to[max_connections], from[max_connections];
-    std::int32_t scaled;
+    std::int32_t scaled;  // the source that is multiplied by the scalar; -1 if none
 };
 
+/// F: the format of elements (formats.hpp). Every thread of a block has its own Machine over the same Shared.
 template <class F>
 class Machine {
   public:
@@ -38,7 +40,7 @@ class Machine {
         sync();
     }
 
-    /// Runs it all. False if it gave up.
+    /// Runs all tiles of the channel, then writes the ends back to global memory. False if it gave up.
     TUTTI_DEVICE bool run() {
         Cursor at;
         if (!advance(*this, at) || !settled()) return false;
@@ -47,7 +49,7 @@ class Machine {
         return true;
     }
 
-    // The interpreter's side.
+    // The Machine of interpreter.hpp. ready() waits; false means that this block gives up.
     TUTTI_DEVICE std::uint32_t tiles() const { return tiles_; }
     TUTTI_DEVICE std::uint32_t steps() const { return plan_.step_count; }
     TUTTI_DEVICE const Step& step(std::uint32_t i) const { return steps_[i]; }
@@ -125,7 +127,7 @@ class Machine {
   private:
     static constexpr std::uint64_t element = F::element;
 
-    /// f(i) for all of [begin, end), shared among the threads.
+    /// f(i) for all i of [begin, end), spread over the threads of the block.
     template <class Each>
     TUTTI_DEVICE void each(std::uint32_t begin, std::uint32_t end, Each&& f) const {
         for (std::uint32_t i = begin + thread(); i < end; i += threads()) f(i);
@@ -241,7 +243,7 @@ class Machine {
         return buffer(o.place).at + at * element;
     }
 
-    /// Names a slice of this rank for the peer at that end. False if the peer can't see it.
+    /// Makes a reference to a slice of this rank for the peer of `end`. False if the peer can't access the slice.
     TUTTI_DEVICE bool refer(const End& end, const Operand& o, Reference& out) const {
         if (o.place == Place::scratch) return false;
         const Buffer& b = buffer(o.place);
@@ -254,7 +256,7 @@ class Machine {
         return b.region != 0 && end.regions != nullptr;
     }
     TUTTI_DEVICE static bool sees_buffers(const End& end) { return end.in_process != 0 || end.regions != nullptr; }
-    /// Whether it names something: what is in a cell or a posted receive a peer has written.
+    /// True if a reference that a peer has written is one that this rank can access.
     TUTTI_DEVICE static bool is_seen(const End& end, const Reference& reference) {
         if (reference.region == 0) return end.in_process != 0;
         return reference.region < max_regions && end.regions != nullptr && end.regions[reference.region] != nullptr;
@@ -268,9 +270,9 @@ class Machine {
     TUTTI_DEVICE Line* message_lines(const End& end) const {
         return end.lines + end.next % line_depth * lines_per_message + end.part / 8;
     }
-    /// Never 0, which is what lines that nobody has written yet hold.
+    /// The flag of the next message's lines. Never 0, which is the flag of unwritten lines.
     TUTTI_DEVICE static std::uint32_t flag_of(const End& end) { return 2 * end.next + 1; }
-    /// After a part: where the next one is. False if it was the last.
+    /// Advances `end` behind a part of its message. False if that was the last part.
     TUTTI_DEVICE bool goes_on(End& end, bool more, bool in_slot) const {
         end.under_way = more;
         end.part = more ? static_cast<std::uint32_t>(next_part(end.part, bytes_, in_slot)) : 0;
@@ -284,14 +286,15 @@ class Machine {
     TUTTI_DEVICE bool writable(End& end, const Step& step, bool more) {
         const bool in_cell = more ? job_.in_cells != 0 : length(step.column) * element <= inline_bytes;
         const std::uint32_t depth = in_lines(end) ? line_depth : in_cell ? fifo_depth : slot_depth;
-        // An empty message has no lines to wait for, so its reader may give the credit back before it is sent.
+        // The reader of an empty message in lines waits for nothing, so it may return the credit before the message is
+        // sent, and `released` may be ahead of `next`.
         const auto under_way = static_cast<std::int32_t>(end.next - end.released);
         if (under_way < static_cast<std::int32_t>(depth) || end.under_way != 0) return true;
         const WordSeen seen = await(end, end.fifo->released, end.next - depth + 1, 1u << 31, false);
         end.released = seen.value;
         return seen.outcome == Outcome::met;
     }
-    /// No message by reference is still being read.
+    /// Waits until no message by reference is still being read. False if this block gives up.
     TUTTI_DEVICE bool settled() {
         bool good = true;
         each(0, plan_.to_count, [&](std::uint32_t i) {
@@ -313,7 +316,8 @@ class Machine {
         return seen;
     }
 
-    /// Where the message lies that came on this end; nullptr, and the verdict, if it is not what it should be.
+    /// The address of the message, or its next part, that has arrived on this end. Writes a verdict and returns nullptr
+    /// if signature, size or kind are not as expected.
     TUTTI_DEVICE std::byte* payload(End& end, bool more) {
         Cell& cell = end.fifo->cells[end.next % fifo_depth];
         if (cell.signature != job_.signature)
@@ -321,7 +325,7 @@ class Machine {
         const std::uint32_t until = end.part + static_cast<std::uint32_t>(bytes_);
         if (more ? cell.bytes < until : cell.bytes != until)
             return lose(Verdict::wrong_size, end.peer, true, until, cell.bytes);
-        switch (cell.kind) {  // the peer may say that a message lies where one of that length has no room
+        switch (cell.kind) {  // a peer may have written a kind that has no room for this length
             case Kind::inlined:
                 if (until <= inline_bytes) return cell.payload + end.part;
                 break;
@@ -340,7 +344,7 @@ class Machine {
         return lose(Verdict::wrong_kind, end.peer, true, 0, static_cast<std::uint32_t>(cell.kind));
     }
 
-    /// Whose lines have not come.
+    /// The first peer whose lines have not arrived; -1 if none.
     TUTTI_DEVICE std::int32_t silent_peer(const Step& step) const {
         for (std::uint32_t n = 0; n < step.sources; ++n) {
             const Term& source = s_.sources[n];
@@ -357,7 +361,7 @@ class Machine {
             if (sinks[m].place != Place::peer) return sinks + m;
         return nullptr;
     }
-    /// A local slice that holds, after the step, what the step sends.
+    /// The local slice that holds, after the step, the value that the step sends; nullptr if none does.
     TUTTI_DEVICE const Operand* shareable_slice() const {
         const Operand& source = operands_[current_->first];
         const bool scaled = job_.scaled != 0 && source.place == Place::input;
@@ -366,6 +370,8 @@ class Machine {
         return first_slice_sink();
     }
 
+    /// Decides how a message to `end` travels. Sets term.at to where this step stores it, or leaves nullptr and sets
+    /// `reference`.
     TUTTI_DEVICE Kind choose_kind(End& end, bool more, Term& term, Reference& reference) {
         const bool alone = !more && end.under_way == 0;
         if (alone ? bytes_ <= inline_bytes : job_.in_cells != 0) {
@@ -383,13 +389,14 @@ class Machine {
             const Operand* const shared = plan_.pull_safe != 0 ? shareable_slice() : nullptr;
             if (shared != nullptr && refer(end, *shared, reference)) return Kind::reference;
         }
-        if (end.part + bytes_ > end.slot_stride)  // the cut is wrong: rather nothing than over somebody else's slot
+        if (end.part + bytes_ > end.slot_stride)  // wrong tiling: fail rather than overrun the slot
             lose(Verdict::wrong_size, end.peer, false, static_cast<std::uint32_t>(end.slot_stride),
                  end.part + static_cast<std::uint32_t>(bytes_));
         term.at = end.slots + end.next % slot_depth * end.slot_stride + end.part;
         return Kind::slot;
     }
 
+    /// Gives up: the first caller on the GPU writes the verdict, and `abort` ends all other waits. Returns nullptr.
     TUTTI_DEVICE std::byte* lose(Verdict::Cause cause, std::int32_t peer, bool source, std::uint32_t expected,
                                  std::uint32_t seen) {
         Verdict& v = plan_.control->verdict;
@@ -421,9 +428,9 @@ class Machine {
     std::uint64_t scalar_ = 0;
 
     const Step* current_ = nullptr;
-    std::uint64_t tile_offset_ = 0;  // elements into each block
+    std::uint64_t tile_offset_ = 0;  // elements, in each block (Job::block)
     std::uint64_t elements_ = 0, bytes_ = 0;
-    bool lost_ = false;  // until the barrier of reduce() of this thread, then of the block
+    bool lost_ = false;  // this thread has given up; after the barrier in reduce(), any thread of the block
 };
 
 }  // namespace tutti::gpu

@@ -1,4 +1,4 @@
-// The kernel of puts, gets, signals, and waits for them.
+// The kernel of puts, gets, signals, signal waits and gates.
 #include "kernels/cuda/interpret.hpp"
 #include "kernels/cuda/one_sided.hpp"
 

@@ -1,15 +1,15 @@
-// One-sided operations between GPUs. What a rank needs for them lies in its board, on its own GPU, where peers raise
-// its signals and look whether its windows are open (a get is a put the other way round, that raises nothing):
+// One-sided operations between GPUs. The state of a rank is in its Board, on its own GPU. Peers raise its signals there
+// and check that its windows are open. A get is like a put, with source and destination exchanged and without a signal:
 //
-//     who puts                                          whose window it is
+//     origin (puts)                                     target (owns the window)
 //     touching = 1   ------------------------------>
 //     gate == key?   (a fence between the two)          deregisters: gate = 0
 //     copies         ------------------------------>    until touching == 0   (a fence between the two)
 //     raised += 1    ------------------------------>    or waits: until raised - taken >= count; taken += count
 //     touching = 0   ------------------------------>
 //
-// All counters stay on the GPUs, so captured graphs go on where the last launch stopped. Nothing but a wait waits for
-// other ranks, so the blocks of a put or a get need not run at the same time.
+// All counters stay on the GPUs, so captured graphs continue where the last launch stopped. Only signal waits and
+// closing gates wait for other ranks, so the blocks of a put or a get need not run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -23,24 +23,24 @@
 namespace tutti::gpu {
 
 inline constexpr unsigned one_sided_threads = 512;
-inline constexpr std::uint32_t put_blocks = 32;                      // of a put, at most
-inline constexpr std::size_t block_share = std::size_t{32} << 10;    // bytes worth a block
-inline constexpr std::size_t abort_interval = std::size_t{1} << 20;  // bytes after which a block looks whether to go on
+inline constexpr std::uint32_t put_blocks = 32;                      // most blocks of a put
+inline constexpr std::size_t block_share = std::size_t{32} << 10;    // bytes of a put for each block
+inline constexpr std::size_t abort_interval = std::size_t{1} << 20;  // bytes after which a block checks Control::abort
 
-/// Peers are numbered by their seats (gpu/places.hpp).
+/// A rank's state, in its GPU's memory. Peers are numbered by their seats (gpu/places.hpp).
 struct Board {
     static constexpr int seats = 32, signals = 8, gates = 512;
-    // Written by peers, each in what is its own:
-    std::uint64_t raised[seats][signals];        // for this rank, so far in all
-    std::uint32_t touching[seats * put_blocks];  // 1: that block may be using a window of this rank
+    // Written by peers, each in its own elements:
+    std::uint64_t raised[seats][signals];        // signals for this rank so far
+    std::uint32_t touching[seats * put_blocks];  // by peer's block: 1 while it may use a window of this rank
     // Written by this rank's kernels:
-    std::uint32_t gate[gates];            // of its parts of windows: the key while peers may use them
-    std::uint64_t taken[seats][signals];  // what waits have ended with
-    std::uint64_t sent[seats][signals];   // what it has raised for peers
-    std::uint32_t ended[seats];           // blocks of the put or get under way to a peer
+    std::uint32_t gate[gates];            // of this rank's parts of windows: the key while open, else 0
+    std::uint64_t taken[seats][signals];  // signals consumed by waits so far
+    std::uint64_t sent[seats][signals];   // signals raised for peers so far
+    std::uint32_t ended[seats];           // by peer: blocks of the current put or get that have ended
 };
 
-/// A put, or, with 0 bytes, a signal; or a get.
+/// A put, a signal (a put of 0 bytes), or a get.
 struct Put {
     std::byte* to;
     const std::byte* from;
@@ -48,14 +48,14 @@ struct Put {
     Board *mine, *theirs;
     Control* control;
     std::int32_t peer;
-    std::uint32_t seat, peers_seat;  // seat: this rank's
+    std::uint32_t seat, peers_seat;  // this rank's; the peer's
     std::uint32_t signal;
-    std::uint32_t gate, key;  // of the window
+    std::uint32_t gate, key;  // of the window: index of the gate, expected key
     std::uint32_t blocks;
-    std::uint32_t gets;  // 1: `from` is the peer's window, and no signal is raised
+    std::uint32_t gets;  // 1 for a get: `from` is in the peer's window, and no signal is raised
 };
 
-/// So many signals of a peer.
+/// `count` signals of a peer.
 struct Wanted {
     std::uint64_t count;
     std::int32_t peer;
@@ -64,12 +64,12 @@ struct Wanted {
 
 inline constexpr int max_puts = 32, max_wanted = 200;
 
-/// Puts to different peers, and how many blocks the longest has.
+/// Puts and gets, each with another peer. blocks: those of the one that has most.
 struct Puts {
     Put put[max_puts];
     std::uint32_t count, blocks;
 };
-/// No signal twice.
+/// A wait for signals. No signal may be in `wanted` twice.
 struct SignalWait {
     Board* mine;
     Control* control;
@@ -77,16 +77,16 @@ struct SignalWait {
     std::uint32_t count;
     Wanted wanted[max_wanted];
 };
-/// Gates get a key. 0 closes them, and lasts until nobody uses any window of this rank.
+/// Sets gates to a key. Key 0 closes them, and the kernel then waits until no peer uses any window of this rank.
 struct GateChange {
     Board* mine;
     std::uint32_t first, count, key;
     const std::uint32_t* abort;
     std::uint64_t timeout_ns;
-    std::uint32_t* untouched;  // becomes 1, unless the wait ended otherwise
+    std::uint32_t* untouched;  // set to 1 when that is so; not set if the wait was aborted or timed out
 };
 
-/// An argument of the kernel.
+/// The argument of the kernel.
 struct OneSidedTask {
     enum class Kind : std::uint32_t { puts, wait, gates } kind;
     union {
@@ -124,7 +124,7 @@ TUTTI_DEVICE void copy_words(std::byte* to, const std::byte* from, std::size_t b
     }
 }
 
-/// By all threads of the block. In packs where both are aligned alike.
+/// Copies by all threads of the block, in packs if both sides have the same alignment.
 TUTTI_DEVICE void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (to == from) return;
     const Term source{const_cast<std::byte*>(from), 0}, sink{to, 0};
@@ -143,7 +143,8 @@ TUTTI_DEVICE void copy(std::byte* to, const std::byte* from, std::size_t bytes) 
     }
 }
 
-/// The block's part of the bytes. False if the window is closed, or this rank was told to give up. Ends with a barrier.
+/// Copies block `number`'s share of the bytes. False if the window is closed, or if the host has set abort. Ends with a
+/// barrier.
 TUTTI_DEVICE bool copy_share(const Put& p, std::uint32_t number) {
     constexpr std::size_t whole = sizeof(Pack);
     const std::size_t share = (p.bytes / p.blocks + whole - 1) / whole * whole;
@@ -164,7 +165,7 @@ TUTTI_DEVICE bool copy_share(const Put& p, std::uint32_t number) {
 
 }  // namespace detail
 
-/// By all threads of block `number` of a put or a get.
+/// Called by all threads of block `number` of a put or a get.
 TUTTI_DEVICE void run_put(const Put& p, std::uint32_t number) {
     std::uint32_t* const touching = &p.theirs->touching[p.seat * put_blocks + number];
     if (p.bytes > 0) {
@@ -216,7 +217,7 @@ TUTTI_DEVICE void run_gates(const GateChange& g) {
     if (!sync_or(!met) && thread() == 0) store_release(g.untouched, 1);
 }
 
-/// By all threads of block `number` of job `job`.
+/// Called by all threads of block `number` of job `job`.
 TUTTI_DEVICE void run_one_sided(const OneSidedTask& task, std::uint32_t number, std::uint32_t job) {
     switch (task.kind) {
         case OneSidedTask::Kind::puts:
