@@ -157,7 +157,7 @@ int read_int(const char* name, int low, int high) {
     return static_cast<int>(number);
 }
 
-/// Of NCCL's variable if that alone is set, which may have other limits.
+/// Reads the variable, or NCCL's, with its own limits, if only that one is set.
 int read_int(const char* name, int low, int high, const char* nccls, int nccls_low, int nccls_high) {
     return environment(name) || !environment(nccls) ? read_int(name, low, high)
                                                     : read_int(nccls, nccls_low, nccls_high);
@@ -183,8 +183,8 @@ std::vector<std::string> split(const std::string& text, char at) {
     return parts;
 }
 
-/// NCCL_ALGO in TUTTI_ALGO's words: "Ring,tree", "^NVLS", "allreduce:tree;broadcast:ring". What has no counterpart is
-/// left out, and with nothing left a part says nothing.
+/// NCCL_ALGO in TUTTI_ALGO's words: "Ring,tree", "^NVLS", "allreduce:tree;broadcast:ring". Names without a
+/// counterpart are dropped, and so is a part of which no name is left.
 std::string algorithms_of_nccl(std::string theirs) {
     const std::map<std::string, std::string> collectives{{"allreduce", "all_reduce"},
                                                          {"allgather", "all_gather"},
@@ -226,7 +226,7 @@ Config read_config() {
     c.transport = read_text("TUTTI_TRANSPORT");
     c.debug = read_text("TUTTI_DEBUG", "NCCL_DEBUG");
     std::ranges::transform(c.debug, c.debug.begin(), [](unsigned char letter) { return std::toupper(letter); });
-    if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // what only NCCL knows
+    if (!environment("TUTTI_DEBUG") && c.debug != "INFO" && c.debug != "TRACE") c.debug = "";  // NCCL's other levels
     c.debug_file = read_text("TUTTI_DEBUG_FILE", "NCCL_DEBUG_FILE");
     c.socket_ifname = read_text("TUTTI_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
     c.net_plugin = read_text("TUTTI_NET_PLUGIN", "NCCL_NET_PLUGIN");
@@ -239,7 +239,7 @@ Config read_config() {
     c.ib_traffic_class = read_int("TUTTI_IB_TC", 0, 255, "NCCL_IB_TC", 0, 255);
     c.ib_service_level = read_int("TUTTI_IB_SL", 0, 15, "NCCL_IB_SL", 0, 15);
     c.ib_pkey_index = read_int("TUTTI_IB_PKEY", 0, 65535, "NCCL_IB_PKEY", 0, 65535);
-    // What NCCL takes beyond these, 0 and from 23 on, is a wait without an end.
+    // NCCL also takes 0 and 23 or more, which wait forever.
     c.ib_timeout = read_int("TUTTI_IB_TIMEOUT", -1, 22, "NCCL_IB_TIMEOUT", 1, 22);
     if (c.ib_timeout == 0)
         fail(tuttiInvalidUsage,
@@ -256,7 +256,7 @@ Config read_config() {
     c.host_id = read_text("TUTTI_HOSTID", "NCCL_HOSTID");
     c.channels = read_int(environment("TUTTI_CHANNELS") ? "TUTTI_CHANNELS" : "TUTTI_LANES", 0, 8);
     c.threads = read_int("TUTTI_THREADS", 1, 8);
-    const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // what is wrong with it, CUDA says
+    const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // CUDA reports errors in it
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
     c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;

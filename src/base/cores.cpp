@@ -7,7 +7,7 @@
 namespace tutti {
 
 std::vector<int> cores_of_caller(int (*ask)(pid_t, std::size_t, cpu_set_t*)) {
-    // The kernel refuses a set that is shorter than its own, which has room for all cores that it was built for.
+    // The kernel refuses (EINVAL) a set shorter than its own, which has room for all cores that it was built for.
     constexpr std::size_t most_sets = 1024;
     for (std::size_t sets = 1; sets <= most_sets; sets *= 2) {
         std::vector<cpu_set_t> allowed(sets);

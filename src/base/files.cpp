@@ -31,7 +31,7 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// A name is on the disk when its folder is. Needs no memory.
+/// Syncs a folder, so that the names in it are on the disk. Ignores errors. Does not allocate.
 void sync_folder(const std::string& folder) noexcept {
     const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd) ::fsync(fd.get());
@@ -50,7 +50,7 @@ void replace_file(const std::string& path, std::string_view content) {
         ::unlink(beside.c_str());
         throw;
     }
-    sync_folder(folder);  // nothing after the rename throws: an error means that the old file is there
+    sync_folder(folder);  // nothing throws after the rename: an error means that the old file is unchanged
 }
 
 void remove_file(const std::string& path) {
@@ -134,7 +134,7 @@ void begin_to_write(const Fd& file, std::uint64_t at, std::size_t bytes) {
 }
 
 void sync_file(const Fd& file, const std::string& path) {
-    if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS)  // what has no disk needs none
+    if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS)  // files without a disk need no sync
         fail_errno("'%s' can't be brought to the disk", path.c_str());
 }
 

@@ -10,13 +10,13 @@
 namespace tutti {
 namespace {
 
-/// Counts lines. The parser looks one character past a number: what ends a line still belongs to it.
+/// Counts lines. The parser looks one character past a number, so a newline still belongs to the line that it ends.
 struct Position {
     int line = 1;
     bool at_end = false;
 };
 
-/// What the parser reads from.
+/// The parser's input iterator, which advances the position.
 class Characters {
   public:
     using iterator_category = std::input_iterator_tag;
@@ -39,7 +39,7 @@ class Characters {
     Position* position_;
 };
 
-/// Gets what the parser finds, piece by piece: the names of its functions are nlohmann's.
+/// Builds the tree from the parser's events. The names of its public functions are those of nlohmann's SAX interface.
 class Builder {
   public:
     using Kind = Json::Kind;
@@ -62,7 +62,7 @@ class Builder {
     }
     bool number_float(number_float_t value, const string_t&) { return add(Kind::fraction).fraction = value, true; }
     bool string(string_t& value) { return add(Kind::text).text = std::move(value), true; }
-    bool binary(binary_t&) { return false; }  // text has none
+    bool binary(binary_t&) { return false; }  // does not occur in text
     bool start_object(std::size_t) { return names_.emplace_back(), open(Kind::object); }
     bool end_object() { return names_.pop_back(), open_.pop_back(), true; }
     bool start_array(std::size_t) { return open(Kind::array); }
@@ -100,7 +100,7 @@ class Builder {
     bool open(Kind kind) {
         if (open_.size() == limits_.levels)
             fail_at(file_, position_.line, text("more than %zu brackets are open", limits_.levels));
-        open_.push_back(&add(kind));  // stays where it is: its parent gets no other item before it is closed
+        open_.push_back(&add(kind));  // stays valid: the parent gets no other item before this one is closed
         return true;
     }
 
@@ -109,10 +109,10 @@ class Builder {
     const JsonLimits limits_;
     Json root_;
     std::vector<Json*> open_;
-    std::vector<std::set<std::string>> names_;  // of the objects that are open: no name comes twice
+    std::vector<std::set<std::string>> names_;  // by open object: the names so far, to reject duplicates
 };
 
-/// A number or a text. nlohmann's value of one has nothing below it, and is destroyed without allocating.
+/// A number or a text as JSON. nlohmann's values of these have no children, so they are destroyed without allocating.
 std::string leaf_text(const nlohmann::json& leaf) {
     try {
         return leaf.dump();
@@ -121,7 +121,7 @@ std::string leaf_text(const nlohmann::json& leaf) {
     }
 }
 
-/// indent: of the line that the value is on; below 0: no lines.
+/// Appends a value as text. indent: of its line; below 0: no line breaks.
 void append(std::string& to, const Json& json, int indent) {
     using Kind = Json::Kind;
     if (json.kind == Kind::null || json.kind == Kind::boolean) {

@@ -15,8 +15,8 @@
 namespace tutti {
 namespace {
 
-/// The settings, as far as they can be read: whatever is wrong with others, who first needs them throws it. A line of
-/// the log must not, for many are written where nobody can catch anything.
+/// The settings; nullptr if the environment has an invalid value. Logging must not throw, because many lines are
+/// written where no exception can be caught. The first other caller of config() reports the error.
 const Config* settings() {
     try {
         return &config();
@@ -25,7 +25,7 @@ const Config* settings() {
     }
 }
 
-/// Needs no memory, and nothing of it is destroyed as the process ends.
+/// Does not allocate, and needs no destruction at exit.
 std::array<char, 256> host_name() {
     std::array<char, 256> name{"?"};
     gethostname(name.data(), name.size() - 1);

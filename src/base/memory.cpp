@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-/// The number behind a name, in files that have one of each a line; SIZE_MAX if it is not there.
+/// The number after a name in a file with lines "name number"; SIZE_MAX if it is not there.
 std::size_t number_behind(const std::string& name, const std::string& path) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
@@ -20,7 +20,7 @@ std::size_t number_behind(const std::string& name, const std::string& path) {
     return SIZE_MAX;
 }
 
-/// "max", too, is SIZE_MAX.
+/// The number in a file; SIZE_MAX if there is none or it is "max".
 std::size_t number_in(const std::string& path) {
     std::ifstream file(path);
     std::size_t number = 0;
@@ -28,7 +28,7 @@ std::size_t number_in(const std::string& path) {
 }
 
 struct Names {
-    const char *limit, *used, *cached[2];  // what files are cached in is given back where it is needed
+    const char *limit, *used, *cached[2];  // the page cache, which the kernel reclaims when needed
 };
 constexpr Names version1{
     "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
@@ -44,7 +44,8 @@ std::size_t room_in(const std::string& group, const Names& names) {
     return limit - std::min(limit, held);
 }
 
-/// In the group and all those that it is in. In a container the path may be the host's: then what is mounted counts.
+/// The least room in a group, its ancestors and the root of the mount. In a container the path may be the host's and
+/// not exist here; then the root counts.
 std::size_t room_below(const std::string& mounted, std::string group, const Names& names) {
     std::size_t least = room_in(mounted, names);
     for (; group.size() > 1; group.resize(group.rfind('/'))) least = std::min(least, room_in(mounted + group, names));

@@ -41,7 +41,7 @@ Mapping::~Mapping() {
 Mapping Mapping::of(const Fd& fd) {
     struct stat info {};
     if (fstat(fd.get(), &info) != 0) fail_errno("fstat of shared memory failed");
-    // Else whoever has made it could take it away from under a reader, which that would kill.
+    // Without the seal its creator could shrink it, and a reader would die of SIGBUS.
     const int seals = fcntl(fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
         fail(tuttiSystemError,

@@ -26,13 +26,13 @@ std::string format_text(const char* format, va_list arguments) {
     return out;
 }
 
-/// The calling thread's last error. The text is a LastText's, or constant.
+/// The calling thread's last error. last_text points into LastText or to a constant.
 struct LastText {
     std::string text;
 };
 constinit thread_local const char* last_text = "";
 
-const Error& no_memory = *new const Error(tuttiSystemError, "out of memory");  // made while there is some
+const Error& no_memory = *new const Error(tuttiSystemError, "out of memory");  // made while there is memory
 
 }  // namespace
 
@@ -84,7 +84,7 @@ Error caught() noexcept {
         } catch (...) {
             return {tuttiInternalError, "an exception of an unknown kind"};
         }
-    } catch (...) {  // there is no memory for a text
+    } catch (...) {  // no memory for the text
         return no_memory;
     }
 }
@@ -93,7 +93,7 @@ void log_caught(const char* where) noexcept {
     try {
         log(Level::warn, "%s: %s", where, caught().what());
     } catch (...) {
-        return;  // no memory for a text, and nobody else to tell
+        return;  // no memory for the text, and no other way to report
     }
 }
 

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-/// A thread inherits what its maker blocks.
+/// Blocks all signals in the calling thread while it lives. A new thread inherits that.
 class BlockedSignals {
   public:
     BlockedSignals() {

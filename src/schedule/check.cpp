@@ -28,8 +28,8 @@ long long chunks_of(const Program& p, Place place) {
     return 0;
 }
 
-// A program that uses all its chunks has an operand for each, at least. Far more chunks than that are a typing error or
-// malice, and verification would need memory for each of them.
+// A program that uses all its chunks has at least one operand for each. Far more chunks than operands are a typing
+// error or an attack, and verification would need memory for each chunk.
 std::string wrong_sizes(const Program& p) {
     const Program expected = program_for({p.collective, p.rank, p.ranks, p.root});
     if (p.columns < 1) return text("there are %d columns, at least 1 was expected", p.columns);
@@ -81,7 +81,7 @@ std::string wrong_operand(const Program& p, const Step& s, Operand o, bool sourc
     return {};
 }
 
-// An executor asks each connection once whether a step can run.
+// A peer may appear once on each side, because an executor asks each connection once whether a step can run.
 std::string wrong_peers(const Program& p, const Step& s, bool source) {
     std::vector<Rank> peers;
     for (const Operand o : source ? p.sources(s) : p.sinks(s))
@@ -124,7 +124,7 @@ std::string wrong_program(const Program& p) {
     return {};
 }
 
-// Sends and receives come in any number, but each with its counterpart.
+// Any number of sends and receives is allowed, but each needs its counterpart.
 std::string wrong_pairs(std::span<const Program> programs) {
     std::map<std::pair<Rank, Rank>, int> open[2];
     for (const Program& p : programs) {

@@ -25,7 +25,7 @@ void Clocks::advance(StepRef turn) {
         std::vector<std::uint32_t>& clock = clocks_[mine];
         const std::vector<std::uint32_t>& senders = clocks_[of_message_[m]];
         for (std::size_t p = 0; p < clock.size(); ++p) clock[p] = std::max(clock[p], senders[p]);
-        // A clock has no entry of its own rank: the sender's is the step.
+        // A clock does not count its own rank's steps, so the sender's count comes from the message.
         const StepRef sent = matching_.messages[m].sent;
         clock[sent.program] = std::max(clock[sent.program], sent.step + 1);
         release(of_message_[m]);

@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-/// By peer, of which programs with messages of several parts have few.
+/// A map by peer. Linear search, because programs with messages of several parts have few peers.
 template <class T>
 class ByPeer {
   public:
@@ -41,7 +41,7 @@ Program reversed(const Program& p, Collective collective) {
     result.steps.reserve(p.steps.size());
     result.operands.reserve(p.operands.size());
     std::vector<Operand> operands = p.operands;
-    // A part is followed by the one that came before it, if that is of the same message.
+    // Reversed, a part is not the last of its message if another part of the message came before it.
     ByPeer<bool> under_way[2];
     for (const Step& s : p.steps)
         for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
@@ -112,7 +112,7 @@ Program reordered(const Make& make, const Request& q, std::span<const Rank> orde
     Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.nodes});
     p.rank = q.rank;
     p.root = q.root;
-    // Where there is a row per rank, the row of a part is the row of the rank that plays it.
+    // If a buffer has a row per rank, part p's row is the row of rank order[p].
     const auto chunk_of = [&](int chunk, int rows) {
         if (rows != q.ranks) return chunk;
         return order[static_cast<std::size_t>(chunk / p.columns)] * p.columns + chunk % p.columns;

@@ -10,6 +10,7 @@
 namespace tutti {
 namespace {
 
+/// Plays one tile. With r.order, steps wait for their messages; without, only work is added up.
 class Clock {
   public:
     Clock(const Rehearsal& r, const Tiling& tiling, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
@@ -82,7 +83,8 @@ class Clock {
         return work;
     }
 
-    /// A slice that is only sent is read by its receivers; what is only received was stored by its sender.
+    /// True if the step moves no bytes itself: a slice that is only sent is read by its receivers, and a message that
+    /// is only received has been stored by its sender.
     bool moves_by_reference(const Program& p, const Step& s) const {
         const Operand& from = p.operands[s.first];
         const auto sinks = p.sinks(s);
@@ -124,7 +126,7 @@ void Rehearsal::rehearse() {
 
 Peers peers_of(std::span<const Program> programs) {
     Peers peers;
-    std::vector<std::size_t> last;  // by peer: the last of the programs that sends to it, from 1
+    std::vector<std::size_t> last;  // by peer: number, from 1, of the last program that sends to it
     for (std::size_t number = 1; number <= programs.size(); ++number) {
         const Program& p = programs[number - 1];
         last.resize(static_cast<std::size_t>(p.ranks));

@@ -16,7 +16,7 @@ struct Times {
     int end = 0;
 };
 
-/// A step begins when the one before it is over and everything that it receives has come.
+/// The start of each step: the end of the step before it, or the arrival of the last message that it receives.
 Times times_of(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> order) {
     Times times;
     for (const Program& p : programs) times.start.emplace_back(p.steps.size(), 0);
@@ -45,12 +45,13 @@ int middle_of(std::size_t rank) {
     return top + static_cast<int>(rank) * row + row / 2;
 }
 
-/// The same chunk, the same colour, on all ranks.
+/// A chunk's colour, the same on all ranks.
 std::string colour(int chunk, int chunks, const char* light) {
     return text("hsl(%d,60%%,%s)", chunks > 1 ? chunk * 360 / chunks : 210, light);
 }
 
-/// Which chunk a step is about: that of its first slice, of the buffer that has more of them, or of its column.
+/// The chunk that a step is about: that of its first slice of the buffer with more rows, else of its first slice of the
+/// other buffer, else its column.
 int chunk_of(const Program& p, const Step& step) {
     const Place rich = p.output_rows > p.input_rows ? Place::output : Place::input;
     int chunk = static_cast<int>(step.column);
@@ -65,7 +66,7 @@ int chunks_in_all(const Program& p) {
     return std::max({1, p.columns * p.input_rows, p.columns * p.output_rows});
 }
 
-/// What a box says: a sum of how many, something that is kept, or something that only goes on.
+/// The label of a box: the number of sources of a sum, or whether data is kept or only sent on; then the chunk.
 std::string sign_of(const Program& p, const Step& step) {
     const bool keeps = std::any_of(p.operands.begin() + step.first + step.sources,
                                    p.operands.begin() + step.first + step.sources + step.sinks,

@@ -32,7 +32,7 @@ std::uint32_t Expressions::number_of(Node node, std::span<const std::uint32_t> t
 
 std::string Expressions::text(std::uint32_t expression) const {
     if (expression == none) return "none";
-    // Not recursive: a chain through many thousand ranks is as deep as that.
+    // Not recursive, because a chain through many thousand ranks is that deep.
     struct Open {
         Node node;
         std::uint32_t next;

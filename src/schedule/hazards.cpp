@@ -21,8 +21,8 @@ constexpr std::array<Mode, 6> modes{{{true, false, false},
                                      {true, true, false},
                                      {true, true, true}}};
 
-// `last` writes to a slice of rank `owner` that `before` may still want as it was: safe if before comes before. Or
-// `last` is the end, and the next tile writes to it.
+// Step `last` writes to a slice of rank `owner` that step `before` uses. This is safe if `before` happens before
+// `last`. If next_tile, `last` is the owner's last step, and the next tile writes to the slice.
 struct Question {
     StepRef before, last;
     std::uint32_t owner;
@@ -31,8 +31,8 @@ struct Question {
     bool next_tile;
 };
 
-// Walks over each rank's steps and notes what has to be ordered. It is enough to compare a write with what has touched
-// the slice since the write before: earlier accesses are ordered by way of that one.
+// Walks over each rank's steps and collects the pairs that must be ordered. A write is compared only with accesses
+// since the previous write of the slice, because earlier ones are ordered through that write.
 class Collector {
   public:
     Collector(std::span<const Program> programs, const Matching& matching) : programs_(programs), matching_(matching) {}
@@ -45,8 +45,8 @@ class Collector {
 
   private:
     struct Slice {
-        std::uint32_t touched_by = Matching::none;  // the owner's last step that did
-        std::vector<StepRef> pulled_by;             // since it was written
+        std::uint32_t touched_by = Matching::none;  // the owner's last step that accessed it
+        std::vector<StepRef> pulled_by;             // peers' steps that pull it, since its last write
     };
 
     void walk() {
@@ -61,14 +61,14 @@ class Collector {
             for (const Operand o : sinks) {
                 if (o.place == Place::peer) continue;
                 write(slices_[memory[o]], o, step, pushed);
-                pushed = false;  // only the first sink is: the receiver copies on from there
+                pushed = false;  // only the first slice is pushed to; the receiver copies from there to the others
             }
             if (!modes[mode_].pull) continue;
             if (sources.size() == 1 && sources[0].place != Place::peer) publish(slices_[memory[sources[0]]], step);
             for (const Operand o : sinks)
                 if (o.place != Place::peer) publish(slices_[memory[o]], step);
         }
-        // All tiles have the same scratch.
+        // All tiles use the same scratch.
         for (int c = 0; c < p.scratch_chunks; ++c)
             for (const StepRef reader : slices_[memory[scratch(c)]].pulled_by)
                 ask(reader, {owner_, static_cast<std::uint32_t>(p.steps.size()) - 1}, scratch(c), true);
@@ -89,7 +89,7 @@ class Collector {
             if (const Message* m = alone(i)) slice.pulled_by.push_back(m->received);
     }
 
-    // The message of an operand, if it has this chunk only: nothing else is passed by reference.
+    // The message of an operand if it has one part; nullptr otherwise, because it is then not passed by reference.
     const Message* alone(std::uint32_t operand) const {
         const std::uint32_t part = matching_.part_of[owner_][operand];
         if (part == Matching::none) return nullptr;
@@ -122,7 +122,7 @@ std::string reason(std::span<const Program> programs, const Question& q) {
 
 Hazards find_hazards(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run) {
     std::vector<Question> questions = Collector(programs, matching).collect();
-    // Answers are known while the run passes the step that writes.
+    // A question can be answered when the run has just executed its step `last`.
     const auto key = [](const Question& q) { return std::pair(q.last.program, q.last.step); };
     std::ranges::stable_sort(questions, {}, key);
     std::vector<std::size_t> next(programs.size());

@@ -114,12 +114,12 @@ class Reader {
         fail_at(path_, at.line, where_ + reason);
     }
 
-    /// `object` is one, has all of `needed`, and nothing that is not in either list.
+    /// Checks that `object` is an object with all fields of `needed`, and no fields beyond both lists.
     void check_fields(const Json& object, const char* what, Names needed, Names optional = {}) const;
     static const Json* field(const Json& object, std::string_view name);
     int whole(const Json& object, std::string_view name, int low, int high, int otherwise) const;
     int whole(const Json& object, std::string_view name, int low, int high) const {
-        return whole(object, name, low, high, low);  // what need not be there is the least by default
+        return whole(object, name, low, high, low);  // an optional field is `low` by default
     }
     const std::string& words(const Json& object, std::string_view name) const;
     const std::vector<Json>& array(const Json& object, std::string_view name) const;
@@ -133,7 +133,7 @@ class Reader {
     Operand operand(const Json& json, bool source) const;
 
     const std::string& path_;
-    std::string where_;  // "rank 1, step 3: ", once it is that far
+    std::string where_;  // "rank 1, step 3: " while steps are read, else empty
 };
 
 void Reader::check_fields(const Json& object, const char* what, Names needed, Names optional) const {
@@ -172,7 +172,7 @@ const std::vector<Json>& Reader::array(const Json& object, std::string_view name
 }
 
 void Reader::header(const Json& root, ProgramFile& file) const {
-    // Before the fields, which another version may have others of.
+    // Checked before the fields, because another version may have other fields.
     if (const Json* own = field(root, "format"); own != nullptr && (own->kind != Kind::text || own->text != format))
         wrong(*own, text("'format': \"%s\" was expected", format));
     if (const Json* its = field(root, "version");
@@ -287,7 +287,7 @@ Operand Reader::operand(const Json& json, bool source) const {
                     (source ? "source" : "sink") + ": a text was expected that begins with one of " + known);
 }
 
-/// The line of what an error of the verifier names.
+/// The line of the step or program that an error of the verifier names, or of the set.
 int line_of(const ProgramSet& set, const std::string& error) {
     const Named named = named_in(error);
     const auto rank = static_cast<std::size_t>(named.rank), step = static_cast<std::size_t>(named.step);

@@ -129,7 +129,7 @@ class Matcher {
 
     std::span<const Program> programs_;
     std::unordered_map<std::uint64_t, std::size_t> index_;
-    std::vector<std::size_t> known_[2];  // of the program at hand, by peer: receives, sends
+    std::vector<std::size_t> known_[2];  // of the current program, by peer: index into links_; receives, sends
     std::vector<Link> links_;
     Matching result_;
 };

@@ -9,24 +9,24 @@ namespace tutti {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-constexpr std::uint32_t most_tiles = 12;  // the first and the last one are not like the others
-constexpr std::uint32_t few_tiles = 4;    // of many ranks, among whom one tile's chances even out
+constexpr std::uint32_t most_tiles = 12;  // the first and the last are not counted
+constexpr std::uint32_t few_tiles = 4;    // among many ranks, where chance evens out within a tile
 constexpr std::size_t many_ranks = 17;
 
-/// What of all steps matters here, in the order in which each rank takes them: played many times.
+/// The steps of all ranks, reduced to what the simulation needs. Computed once and played several times.
 struct Score {
     struct Note {
-        std::uint32_t message, peer;  // from or to that program
-        double alpha;                 // until it arrives
+        std::uint32_t message, peer;  // peer: the program that it comes from or goes to
+        double alpha;                 // latency
     };
     struct Turn {
         double work;
-        std::uint32_t first, received, sent;  // notes: those that it waits for, and then those that it publishes
+        std::uint32_t first, received, sent;  // first note; messages waited for, then messages sent
     };
     std::vector<Note> notes;
     std::vector<std::vector<Turn>> turns;  // by program
     std::size_t messages;
-    double work = 0;  // of all
+    double work = 0;  // of all ranks
 
     Score(const Rehearsal& r, const Rates& rates, const std::function<Line(Rank, Rank)>& line)
         : messages(r.matching.messages.size()) {
@@ -61,6 +61,7 @@ struct Score {
     }
 };
 
+/// Simulates the cores: the one that is furthest behind in time acts next.
 class Cores {
   public:
     Cores(const Score& score, const Rates& rates, std::span<const int> core_of, std::uint32_t tiles, bool looks_on)
@@ -82,7 +83,8 @@ class Cores {
         for (std::uint32_t p = 0; p < ranks_.size(); ++p) settle(p);
     }
 
-    /// Until all have finished the last tile that counts, or it is certain that no less than that is lost.
+    /// Runs until all ranks have finished the last counted tile. Returns the time lost per tile, or `enough` as soon as
+    /// the result is certain to be no less.
     double run(double enough) {
         const double counted = tiles_ - 2;
         for (; through_[tiles_ - 2] < ranks_.size(); ++played_) {
@@ -99,18 +101,18 @@ class Cores {
   private:
     struct Player {
         std::uint32_t core = 0, tile = 0, step = 0;
-        double free = 0;   // since when it could go on
-        double ready = 0;  // when its next step's messages are all there; never: not all are sent
+        double free = 0;   // when its last step ended
+        double ready = 0;  // when its next step can begin; never: some message has not been sent
     };
     struct Core {
         std::vector<std::uint32_t> seats;  // the ranks that share it
-        std::size_t seat = 0;              // of the one that runs
+        std::size_t seat = 0;              // index of the rank that runs
         double now = 0;
-        double looks_until = 0;
-        bool cold = true;  // another rank ran before
+        double looks_until = 0;  // the rank spins until then
+        bool cold = true;        // another rank ran before
     };
 
-    /// When the message of the player's tile is there.
+    /// When the message of the player's tile arrives.
     double& arrival(const Player& player, const Score::Note& note) {
         return arrives_[player.tile * score_.messages + note.message];
     }
@@ -122,7 +124,7 @@ class Cores {
         return {score_.notes.data() + turn.first + turn.received, turn.sent};
     }
 
-    /// Passes over what is not there, and looks when player p can go on.
+    /// Ends tiles that player p has finished, and computes when its next step can begin.
     void settle(std::uint32_t p) {
         Player& player = ranks_[p];
         const std::size_t turns = score_.turns[p].size();
@@ -138,8 +140,7 @@ class Cores {
             player.ready = std::max(player.ready, arrival(player, note));
     }
 
-    /// The core that is furthest behind goes on: its rank takes a step, looks on for a moment, or makes way for the
-    /// next one.
+    /// Advances a core: its rank executes a step, spins for a moment, or yields to the next rank.
     void step(Core& core) {
         const std::uint32_t p = core.seats[core.seat];
         if (ranks_[p].ready <= core.now) {
@@ -153,16 +154,16 @@ class Cores {
             core.seat = (core.seat + 1) % core.seats.size();
             core.cold = true;
             core.looks_until = 0;
-            // On long paths all wait for thousands of switches, in which nothing happens.
+            // On long paths all ranks wait for thousands of switches: skip most of them.
             if (core.seat == 0) core.now = std::max(core.now, next_turn() - 32 * switching_);
         }
     }
 
-    /// Before that no rank can go on.
+    /// The earliest time at which some rank can go on.
     double next_turn() const { return std::ranges::min(ranks_, {}, &Player::ready).ready; }
 
-    /// No two switches take the same time, and programs that fit together by luck alone shall not look good. Always the
-    /// same numbers, by an LCG (D. Knuth: MMIX), for all ranks are to decide alike.
+    /// A random factor of the time of a switch, 0.5 to 1.5, so that programs do not look good by lucky timing. The same
+    /// sequence on all ranks, which must decide alike: an LCG (D. Knuth: MMIX).
     double shake() {
         random_ = random_ * 6364136223846793005u + 1442695040888963407u;
         return 0.5 + static_cast<double>(random_ >> 40) / static_cast<double>(1 << 24);
@@ -175,7 +176,7 @@ class Cores {
                });
     }
 
-    /// Player p's next step; when it ends.
+    /// Executes player p's next step and returns when it ends.
     double play(std::uint32_t p, double start) {
         Player& player = ranks_[p];
         const Score::Turn& turn = turn_of(p);
@@ -200,9 +201,9 @@ class Cores {
     std::vector<Player> ranks_;
     std::vector<Core> cores_;
     std::uint64_t random_ = 1;
-    double done_[most_tiles] = {};          // when the last rank had finished
-    std::size_t through_[most_tiles] = {};  // how many ranks have finished it
-    double work_ = 0;                       // of the tiles in between
+    double done_[most_tiles] = {};          // by tile: when the last rank finished it
+    std::size_t through_[most_tiles] = {};  // by tile: how many ranks have finished it
+    double work_ = 0;                       // of the counted tiles
     std::size_t played_ = 0;
 };
 
@@ -223,8 +224,7 @@ double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std
         return std::max(0.0, many ? lost : std::min(lost, run(placed, true, lost)));
     };
     if (!core_of.empty()) return play(core_of, enough);
-    // Whom the scheduler puts together, nobody knows: each of these is as likely as the others. Among many ranks they
-    // differ little.
+    // The scheduler's placement is unknown, so average over three. Among many ranks they differ little.
     const std::size_t ranks = rehearsal.programs.size(), cores = std::min(ranks, static_cast<std::size_t>(rates.cores));
     std::vector<int> in_turn, together, folded;
     for (std::size_t p = 0; p < ranks; ++p) {

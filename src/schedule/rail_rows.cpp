@@ -1,16 +1,17 @@
-// Two levels where each rank has rows of its own. There are as many rails as the smallest node has ranks; the rows of
-// what a node has more, its remainder ranks, go along these rails, too, with those of the ranks there: a bundle.
+// Two levels for collectives with a row per rank. There are as many rails as the smallest node has ranks. A node's
+// further ranks are remainder ranks; their rows travel on the rails together with the row of the rank on the rail. The
+// rows of a node that share a rail are a bundle.
 //
 //     nodes of 3 and 5:   rails   0-3   1-4   2-5     bundles of the second node   {3, 6}  {4, 7}  {5}
 //
-// All-gather: each rail gathers the bundles of all nodes, and the ranks of a node that are on rails gather what their
-// rails have brought, and give it to the remainder ranks. So every row enters a node once, and there are as many
-// messages in a row as in both algorithms together. Reduce-scatter is that backwards.
+// All-gather: each rail gathers the bundles of all nodes. Then the rail ranks of a node gather what their rails have
+// brought, and pass it to the remainder ranks. So every row enters a node once, and the number of rounds is the sum of
+// those of both algorithms. Reduce-scatter is all-gather reversed.
 //
-// All-to-all: what a rank has for a rail of the other nodes, it gives to that rail's rank of its own node, in one
-// message; that one sends what all ranks of its node have for the rail's bundle at another node, in one message; and
-// who gets it keeps its own and gives the remainder ranks theirs. So two nodes exchange as many messages as there are
-// rails, instead of one for each two ranks.
+// All-to-all: a rank gives all its rows for a rail of the other nodes to that rail's rank of its own node, in one
+// message. The rail rank sends, to each other node, the rows of all ranks of its node for the rail's bundle there, in
+// one message. The receiver keeps its own rows and passes the others to the remainder ranks. So two nodes exchange one
+// message per rail and direction, instead of one per pair of ranks.
 //
 // A bundle is one message, whose parts are rows.
 #include <algorithm>
@@ -27,7 +28,7 @@ class RowsOnRails : protected OnNodes {
     explicit RowsOnRails(const Request& q) : OnNodes(q), rail_(rail_of(local_)) {}
 
     int rail_of(int local) const { return local < rails_ ? local : (local - rails_) % rails_; }
-    /// The ranks of a node whose rows go along a rail; the first one is on it.
+    /// The ranks of a node whose rows travel on a rail. The first is the rail rank.
     std::vector<Rank> bundle(int node, int rail) const {
         std::vector<Rank> ranks;
         for (int local = 0; local < sizes_[static_cast<std::size_t>(node)]; ++local)
@@ -37,7 +38,7 @@ class RowsOnRails : protected OnNodes {
     int largest_bundle() const { return 1 + (std::ranges::max(sizes_) - rails_ + rails_ - 1) / rails_; }
     Rank on_rail(int node) const { return begins_[static_cast<std::size_t>(node)] + rail_; }
 
-    const int rail_;  // this rank's, or the one its rows go along
+    const int rail_;  // on which this rank's row travels
 };
 
 class AllGather : private RowsOnRails {
@@ -67,11 +68,11 @@ class AllGather : private RowsOnRails {
     }
 
   private:
-    /// A peer's message of several rows, that comes or goes; or this rank's output.
+    /// A message of several rows from or to a peer, or this rank's output.
     struct End {
         Operand operand;
-        Rank last = -1;  // the row that ends it
-        Rank but = -1;   // the one that is not in there, which is the peer's own
+        Rank last = -1;  // the last row of the message
+        Rank but = -1;   // the row that is left out because it is the peer's own; -1 if none
     };
     static End end(Operand o, Rank peer, const std::vector<Rank>& rows, Rank but = -1) {
         if (o.place != Place::peer) return {output(0)};
@@ -91,13 +92,13 @@ class AllGather : private RowsOnRails {
         p.step(std::span(&source, 1), sinks);
     }
 
-    /// Whose chunk a step of an all-gather puts where it belongs, as each does.
+    /// The row that a step of an all-gather stores in the output, as every step does.
     static int row_of(const Program& p, const Step& s) {
         const auto found = std::ranges::find(p.sinks(s), Place::output, &Operand::place);
         TUTTI_ASSERT(found != p.sinks(s).end());
         return found->index;
     }
-    /// Those that a rail brings to this node, in the order in which it does.
+    /// The rows that a rail brings to this node, in the order of their arrival.
     std::vector<Rank> rows_of(int rail) const {
         std::vector<Rank> all;
         for (const Step& s : along_.steps) {
@@ -107,8 +108,8 @@ class AllGather : private RowsOnRails {
         return all;
     }
 
-    /// The rail gathers the bundles of all nodes. What comes goes into the messages for the ranks of this node as well:
-    /// in the same step, so that, backwards, their sum goes on along the rail from step to step.
+    /// The rail gathers the bundles of all nodes. The same steps also send what arrives to the ranks of this node, so
+    /// that in the reversed program sums travel along the rail from step to step.
     void go_along(Program& p) const {
         const std::vector<Rank> all = rows_of(rail_);
         std::vector<End> inside;
@@ -130,7 +131,7 @@ class AllGather : private RowsOnRails {
                     copy(row == q_.rank ? input(0) : recv(row), row, to, p);
         }
     }
-    /// What the other rails' ranks of this node have got.
+    /// Receives what the other rails have brought to this node.
     void share(Program& p) const {
         for (const Step& s : std::span(share_.steps).subspan(1)) {
             const Operand source = share_.sources(s)[0];
@@ -141,7 +142,7 @@ class AllGather : private RowsOnRails {
             for (const Rank row : rows) copy(part(end(source, first_ + source.index, rows), row), row, to, p);
         }
     }
-    /// A remainder rank gets them from all rails' ranks of its node, but for its own.
+    /// A remainder rank receives a rail's rows from the rail rank of its node, except for its own row.
     void receive(int rail, Program& p) const {
         const std::vector<Rank> rows = rows_of(rail);
         const End from = end(recv(0), first_ + rail, rows, q_.rank);
@@ -149,7 +150,7 @@ class AllGather : private RowsOnRails {
             if (row != q_.rank) copy(part(from, row), row, {{output(0)}}, p);
     }
 
-    const Program along_, share_;  // of ranks that are on a rail
+    const Program along_, share_;  // the programs across and inside
 };
 
 class AllToAll : private RowsOnRails {
@@ -174,14 +175,14 @@ class AllToAll : private RowsOnRails {
     int ahead(int nodes) const { return (node_ + nodes) % nodes_; }
     std::size_t at(int node) const { return static_cast<std::size_t>(node); }
 
-    /// What goes along the rail of a rank of this node, and what is its own.
+    /// Sends a rank of this node the rows for its rail, if it is on one, and the row for itself.
     void give(Rank to, Program& p) const {
         if (to - first_ < rails_)
             for (int i = 1; i < nodes_; ++i)
                 for (const Rank row : bundle(ahead(i), to - first_)) p.step({input(row)}, {send_part(to)});
         p.step({input(to)}, {send(to)});
     }
-    /// What all ranks of this node have for a bundle.
+    /// Sends a node the rows of all ranks of this node for the bundle there.
     void send_to(int node, Program& p) const {
         const std::vector<Rank> rows = bundle(node, rail_);
         const Rank peer = on_rail(node), last = first_ + size_ - 1;
@@ -190,7 +191,8 @@ class AllToAll : private RowsOnRails {
                 p.step({from == q_.rank ? input(row) : recv_part(from)},
                        {from == last && row == rows.back() ? send(peer) : send_part(peer)});
     }
-    /// What the ranks of a node have for this one and, if it is on the rail, for the rest of the bundle.
+    /// Receives the rows of a node's ranks for this rank and, if this is a rail rank, for the rest of the bundle, which
+    /// it passes on.
     void receive_from(int node, Program& p) const {
         const Rank peer = remains_ ? first_ + rail_ : on_rail(node), last = begins_[at(node) + 1] - 1;
         const std::vector<Rank> rows = remains_ ? std::vector{q_.rank} : bundle(node_, rail_);

@@ -1,16 +1,16 @@
-// Two levels from the programs of each. All-reduce: the ranks of a node reduce-scatter among themselves, those that are
-// the same place in their nodes all-reduce what they have (a rail), and each node gathers.
+// Two levels from the programs of each. All-reduce: the ranks of a node reduce-scatter among themselves, ranks of the
+// same place in their nodes (a rail) all-reduce their shares, and each node all-gathers.
 //
 //     nodes of 3 and 5:   inside   0 1 2   3 4 5 (6 7)     a third of the sum of its node for each of three ranks
 //                         across   0-3   1-4   2-5         three rails
 //                         inside   0 1 2   3 4 5 (6 7)     the other two thirds
 //
-// There are as many rails as the smallest node has ranks. What a node has more are remainder ranks: they hand their
-// part of each share to the rank that adds it up, which takes them with the last of the others', and get the results
-// from there. So what leaves a node is each byte once, however many ranks it has.
+// There are as many rails as the smallest node has ranks. A node's further ranks are remainder ranks: they send their
+// part of each share to the rank that adds it up, which adds it in its last step, and receive the results from there.
+// So every byte leaves a node once, however many ranks the node has.
 //
-// Broadcast: the root deals its data out, a share to each rail of its node; each rail broadcasts its share; each node
-// gathers. What comes along a rail goes on from where it arrives, in one step. Reduce is that backwards.
+// Broadcast: the root deals a share of its data to each rail of its node, each rail broadcasts its share, and each node
+// gathers. The step that receives from a rail also sends on. Reduce is broadcast reversed.
 #include <algorithm>
 
 #include "base/result.hpp"
@@ -56,18 +56,18 @@ class Hierarchy : private OnNodes {
         Program p = reversed(broadcast(), Collective::reduce);
         const int root = q_.root - first_;
         if (remains_ || root < 0 || root >= rails_) return p;
-        // The root is on a rail like this rank: what it put in was dealt out, too, so shares are complete before it has
-        // them. All else that these ranks do is about other rails' shares.
+        // The root is on a rail in this rank's node, so its input is dealt out like the others', and each share is
+        // complete at its rail rank. The other steps of this rank concern the shares of other rails.
         for (Step& s : p.steps) s.completes = static_cast<int>(s.column) / (p.columns / rails_) == rail_;
         return p;
     }
 
   private:
-    /// What this rank does for a step of its node's rails, which brings them a piece each. The gather begins with what
-    /// spreads the own piece, and that goes along the rail, too.
+    /// Appends this rank's steps for one step of its rail's program, which brings a piece of each rail's share to the
+    /// node. The gather's first step, which sends the own piece inside, also sends it on along the rail.
     void pass_on(const Program& rail, const Step& s, const Program& share, int pieces, Program& p) const {
         const Operand source = rail.sources(s)[0];
-        const bool begins = source.place == Place::input;  // in the root's node
+        const bool begins = source.place == Place::input;  // true in the root's node
         const int piece = static_cast<int>(s.column) % pieces;
         if (begins && q_.rank == q_.root) deal(piece, pieces, p);
         if (remains_ && q_.rank == q_.root) return;
@@ -84,7 +84,7 @@ class Hierarchy : private OnNodes {
         }
     }
 
-    /// A piece of each rail's share, from the root.
+    /// The root deals out a piece of each rail's share.
     void deal(int piece, int pieces, Program& p) const {
         for (int i = 0; i < rails_; ++i) {
             const int rail = (local_ + i) % rails_, chunk = rail * pieces + piece;
@@ -95,21 +95,22 @@ class Hierarchy : private OnNodes {
         }
     }
 
-    /// A node's reduce-scatter among its rails, who take in the parts of its remainder ranks; ranks are the node's.
+    /// The reduce-scatter of a node among its rail ranks, which also add the parts of remainder ranks. Numbered by
+    /// places in the node.
     Program gathered_in() const {
         Program p = inside_({Collective::reduce_scatter, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
         if (!remains_) return with_remainder(p, [](const Step& s, const Program&) { return s.completes != 0; });
         p.steps.clear();
         p.operands.clear();
-        for (int i = 0; i < rails_; ++i) {  // not all remainder ranks begin with the same one
+        for (int i = 0; i < rails_; ++i) {  // so that remainder ranks begin with different rails
             const int rail = (local_ + i) % rails_;
             p.step({input(rail)}, {send(rail)});
         }
         return p;
     }
 
-    /// The all-gather that is its counterpart.
+    /// The all-gather that is the counterpart.
     Program spread_out() const {
         Program p = inside_({Collective::all_gather, rail_, rails_});
         TUTTI_ASSERT(p.columns == 1 && p.scratch_chunks == 0);
@@ -121,7 +122,8 @@ class Hierarchy : private OnNodes {
         return p;
     }
 
-    /// The same, but that the one step which is `shared` takes from the remainder ranks, too, or gives to them.
+    /// Copies the program, but the first step for which shared() is true also receives from the remainder ranks, or
+    /// sends to them.
     template <class Shared>
     Program with_remainder(const Program& p, Shared shared) const {
         Program result = p;
@@ -143,11 +145,11 @@ class Hierarchy : private OnNodes {
         return result;
     }
 
-    /// One piece of each rail's share, appended.
+    /// Appends `part` for one piece of each rail's share.
     Program in_node(const Program& part, Program whole, int piece, int pieces, bool completes) const {
         const bool scatters = part.collective == Collective::reduce_scatter;
         const auto chunk_of = [&](Operand o) {
-            const bool row = (o.place == Place::input) == scatters;  // one of all, not the own one
+            const bool row = (o.place == Place::input) == scatters;  // the buffer that has a row for each rail
             return (row ? o.index : rail_) * pieces + piece;
         };
         return placed(
@@ -162,7 +164,7 @@ class Hierarchy : private OnNodes {
     }
 
     const Make &inside_, &across_;
-    const int rail_;  // this rank's, or a remainder rank's nearest
+    const int rail_;  // of this rank; for remainder ranks the last rail
 };
 
 }  // namespace

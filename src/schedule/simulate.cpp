@@ -32,12 +32,12 @@ class Simulation {
   private:
     struct State {
         std::uint32_t step = 0;
-        std::uint32_t waits_for = Matching::none;  // a message that it cannot receive or send
+        std::uint32_t waits_for = Matching::none;  // the message that it can't receive or send yet
         bool queued = false;
     };
     struct Slots {
-        std::uint32_t filled = 0;    // messages that are there to be received
-        std::uint32_t occupied = 0;  // those, and those that a step which has not finished has taken or will fill
+        std::uint32_t filled = 0;    // messages that have arrived and were not taken
+        std::uint32_t occupied = 0;  // these, and slots that an unfinished step has taken or will fill
     };
 
     void wake(std::uint32_t p) {
@@ -55,18 +55,19 @@ class Simulation {
         }
     }
 
-    // The message that the operand begins to receive or to send; with later parts of it the step has it already.
+    // The message that the operand begins to receive or send; none if the operand is a later part.
     std::uint32_t begins(std::uint32_t p, std::uint32_t operand) const {
         const std::uint32_t part = matching_.part_of[p][operand];
         return part == Matching::none || !matching_.parts[part].first ? Matching::none : matching_.parts[part].message;
     }
-    // The message that the operand gives back or publishes.
+    // The message that the operand releases or publishes.
     std::uint32_t ends(std::uint32_t p, std::uint32_t operand) const {
         const std::uint32_t part = matching_.part_of[p][operand];
         return part == Matching::none || !matching_.parts[part].last ? Matching::none : matching_.parts[part].message;
     }
 
-    // Takes all that the step needs, or nothing and returns the first message that is not possible now.
+    // Takes all messages and slots that the step needs and returns none; or takes nothing and returns the first message
+    // that is missing or has no slot.
     std::uint32_t acquire(std::uint32_t p, const Step& s) {
         const std::uint32_t end = s.first + s.sources + s.sinks;
         std::uint32_t i = s.first;
@@ -137,8 +138,8 @@ Run simulate(std::span<const Program> programs, const Matching& matching, std::u
 int least_depth(std::span<const Program> programs, const Matching& matching) {
     std::uint32_t enough = 0;
     for (const PairOfRanks& c : matching.connections) enough = std::max(enough, c.messages);
-    std::uint32_t too_few = 0;  // zero slots carry nothing
-    // Double while it blocks, since most programs need one or two; then halve the distance between the two.
+    std::uint32_t too_few = 0;  // with 0 slots nothing can be sent
+    // Double the depth while the programs block, since most need one or two slots; then bisect.
     for (std::uint32_t depth = 1; depth < enough; depth *= 2) {
         if (!simulate(programs, matching, depth).blocked.empty()) {
             too_few = depth;

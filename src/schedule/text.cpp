@@ -20,7 +20,7 @@ std::string counted(int n, const char* noun) {
     return text("%d %s%s", n, noun, n == 1 ? "" : "s");
 }
 
-// A step that only passes messages on does not show its column by itself.
+// True for a step without slices in a program of several columns: its operands do not show its column.
 bool hides_column(const Program& p, const Step& s) {
     const auto slice = [](Operand o) { return o.place != Place::peer; };
     return p.columns > 1 && std::ranges::none_of(p.sources(s), slice) && std::ranges::none_of(p.sinks(s), slice);

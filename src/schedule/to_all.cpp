@@ -11,7 +11,7 @@ bool is_peer(const Operand& o) {
     return o.place == Place::peer;
 }
 
-/// Of the messages that `from` sends to `rank`, in their order: whether all get them.
+/// For each message that `from` sends to `rank`, in order: true if it is a message to all.
 std::vector<bool> heard(const Program& from, Rank rank) {
     std::vector<bool> messages;
     for (const Step& step : from.steps)
@@ -23,7 +23,7 @@ std::vector<bool> heard(const Program& from, Rank rank) {
 }  // namespace
 
 bool sends_to_all(const Program& program, const Step& step) {
-    if (program.ranks < 3 || program.message_chunks > 1) return false;  // with one peer, or parts, nothing is to be won
+    if (program.ranks < 3 || program.message_chunks > 1) return false;  // no gain, or not supported
     return std::ranges::count_if(program.sinks(step), is_peer) == program.ranks - 1;
 }
 

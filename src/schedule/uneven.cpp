@@ -11,8 +11,8 @@ namespace {
 
 constexpr long long no_row = -1;
 
-/// A number for the row of data that a chunk belongs to, the same on all ranks; no_row for scratch and messages, which
-/// say nothing about it.
+/// The number of the row of data to which a slice belongs, the same on all ranks; no_row for scratch and messages,
+/// which do not determine it.
 long long row_of(const Program& p, Operand o) {
     if (o.place != Place::input && o.place != Place::output) return no_row;
     const bool in = o.place == Place::input;
@@ -23,7 +23,7 @@ long long row_of(const Program& p, Operand o) {
         case Collective::reduce_scatter:
         case Collective::scatter:
             return in ? o.index : p.rank;
-        case Collective::all_to_all:  // from, to
+        case Collective::all_to_all:  // from * ranks + to
             return in ? 1LL * p.rank * p.ranks + o.index : 1LL * o.index * p.ranks + p.rank;
         default:
             return no_row;
@@ -73,7 +73,7 @@ class Rower {
     }
 
     void look_for_rewrites(const Program& p) {
-        const Memory memory(p, true);  // in place all that apart is the same is the same, too
+        const Memory memory(p, true);  // what is the same place out of place is so in place, too
         std::vector<char> sent(memory.size());
         for (std::size_t step = 0; step < p.steps.size(); ++step) {
             const Step& s = p.steps[step];

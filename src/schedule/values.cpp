@@ -13,13 +13,13 @@ namespace {
 constexpr std::uint32_t none = UINT32_MAX;
 
 struct Value {
-    static constexpr std::int32_t mixed = -1;     // of different chunks
-    static constexpr std::int32_t repeated = -2;  // of a rank more than once
+    static constexpr std::int32_t mixed = -1;     // contributions of different chunks
+    static constexpr std::int32_t repeated = -2;  // contains a rank's contribution more than once
 
-    std::int32_t chunk;         // of the contributors' input; negative for what can be no part of a result
-    std::uint32_t contributor;  // its only one, or none
-    std::uint32_t set;          // if there are more: where their bits start
-    std::uint32_t count;        // how many they are
+    std::int32_t chunk;         // of the contributors' input; negative (mixed, repeated) if useless
+    std::uint32_t contributor;  // if there is only one, else none
+    std::uint32_t set;          // if there are more: offset in bits_
+    std::uint32_t count;        // number of contributors
     std::uint32_t expression;
     bool completed;
 };
@@ -88,8 +88,8 @@ class Replayer {
         return true;
     }
 
-    // The union of disjoint sets of contributors, of one chunk of each. Anything else is of use to nobody, and wrong
-    // only if it gets into a result.
+    // Unites the terms' contributors, which must be disjoint and have contributed the same chunk. Otherwise the value
+    // is mixed or repeated, which is an error only if it gets into a result.
     std::uint32_t reduce() {
         Value sum{values_[terms_[0]].chunk, none, static_cast<std::uint32_t>(bits_.size()), 0,
                   Expressions::none,        false};
@@ -128,7 +128,8 @@ class Replayer {
 
     bool full(const Value& v) const { return v.chunk >= 0 && v.count == programs_.size(); }
 
-    // A step completes if its result has every rank's contribution and it adds; alone, a rank copies.
+    // Checks the `completes` flag of a step. It must be set exactly on steps that add and have every rank's
+    // contribution; with one rank, on the copy.
     bool complete(StepRef turn, const Step& s, std::uint32_t& result) {
         Value value = values_[result];
         const bool adds = s.sources > 1 || programs_.size() == 1;
@@ -145,7 +146,7 @@ class Replayer {
         return true;
     }
 
-    // The contributor of an output chunk, none for all of them, and the chunk of theirs.
+    // What an output chunk must hold: its contributor (none: all ranks), and the chunk of the contributor's input.
     std::pair<std::uint32_t, int> expected(const Program& p, int chunk) const {
         switch (p.collective) {
             case Collective::all_reduce:
@@ -184,7 +185,7 @@ class Replayer {
             const std::string wanted =
                 (contributor == none ? "every rank's" : text("rank %d's", programs_[contributor].rank)) +
                 text(" in[%d] was expected", chunk);
-            // In place the input is there already: what no step has written can be right all the same.
+            // In place the output may hold the right input without having been written.
             if (held_[number][at] == none) return wrong(where + "is never written, " + wanted);
             const Value& value = values_[held_[number][at]];
             const bool whole = contributor == none ? full(value) : value.contributor == contributor;
@@ -218,8 +219,8 @@ class Replayer {
     std::vector<Value> values_;
     std::vector<std::uint64_t> bits_;
     std::vector<Memory> memory_;
-    std::vector<std::vector<std::uint32_t>> held_, writer_;  // [program][where]: value, step
-    std::vector<std::uint32_t> parts_;                       // values
+    std::vector<std::vector<std::uint32_t>> held_, writer_;  // [program][place]: value; step that wrote it
+    std::vector<std::uint32_t> parts_;                       // [part]: value
     std::map<std::pair<Rank, Rank>, std::uint32_t> senders_;
     std::vector<std::uint32_t> terms_, expression_;
     Replay result_;

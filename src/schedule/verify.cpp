@@ -32,7 +32,7 @@ void count(std::span<const Program> programs, const Matching& matching, Report& 
     }
 }
 
-// A barrier ends on a rank when all ranks have begun it: the last step of each comes after the first of all.
+// Checks a barrier: the last step of each rank must happen after the first step of every other rank.
 std::string missed(std::span<const Program> programs, const Matching& matching, std::span<const StepRef> run) {
     if (programs.front().collective != Collective::barrier || programs.size() == 1) return {};
     Clocks clocks(programs, matching);

@@ -1,4 +1,4 @@
-// The only file that knows hwloc.
+// discover() with hwloc. No other file includes it.
 #include <hwloc.h>
 #include <sys/stat.h>
 
@@ -22,16 +22,16 @@ bool is_file(const std::string& name) {
     return stat(name.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// hwloc takes any number, and the memory for it.
+/// Limits of synthetic descriptions: hwloc itself accepts any size and allocates for it.
 constexpr std::size_t most_description = 4096;
 constexpr double most_parts = 1 << 12;
 
-/// At least how many parts the lowest level of a description has; whether it is one, hwloc says. Every level is a
-/// number, alone or behind a colon; what is in brackets are its attributes.
+/// A lower bound of the number of parts on the lowest level of a description. Every level is a number, alone or after a
+/// colon; brackets enclose attributes. hwloc checks the syntax later.
 double lowest_parts(const std::string& description) {
     double parts = 1;
     int open = 0;
-    bool here = true;  // a number of parts may begin
+    bool here = true;  // a level's number may begin here
     for (const char* at = description.c_str(); *at != 0;) {
         open += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
         if (!here || open != 0 || std::isdigit(static_cast<unsigned char>(*at)) == 0) {

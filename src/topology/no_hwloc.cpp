@@ -1,4 +1,4 @@
-// In place of discover.cpp where hwloc is not to be had.
+// Replaces discover.cpp in builds without hwloc.
 #include "base/result.hpp"
 #include "topology/topology.hpp"
 

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-/// The number, in depth-first order, of the first part that is meant; -1 if none is.
+/// The depth-first number of the first part for which meant() is true; -1 if there is none. next: the number of `part`.
 int number_of(const Part& part, const std::function<bool(const Part&)>& meant, int& next) {
     const int number = next++;
     if (meant(part)) return number;
@@ -74,7 +74,7 @@ Seat seat_of_caller(const std::string& gpu_address) {
             static const auto& machine = *new const Part(discover());
             seat.place = place_of(machine, gpu_address);
         }
-    } catch (const Error&) {  // nobody can say: as if it were anywhere
+    } catch (const Error&) {  // unknown: as if it were anywhere
     }
     return seat;
 }
@@ -102,7 +102,7 @@ const std::map<int, std::vector<int>>& memories_here() {
         std::map<int, std::vector<int>> found;
         try {
             if (line_of("/sys/devices/system/node/online") != "0") found = memories_of(discover("", Detail::cores));
-        } catch (const Error&) {  // nobody can say
+        } catch (const Error&) {  // unknown
         }
         return found;
     }());
@@ -116,7 +116,7 @@ std::vector<Rank> ring_order(std::span<const Seat> seats) {
     for (const Rank r : order) lowest.try_emplace(seats[static_cast<std::size_t>(r)].host, r);
     const auto key = [&](Rank r) {
         const Seat& seat = seats[static_cast<std::size_t>(r)];
-        return std::tuple(lowest.at(seat.host), static_cast<std::uint32_t>(seat.place), r);  // -1: the last
+        return std::tuple(lowest.at(seat.host), static_cast<std::uint32_t>(seat.place), r);  // place -1 comes last
     };
     if (std::ranges::is_sorted(order, {}, key)) return {};
     std::ranges::sort(order, {}, key);

@@ -19,7 +19,7 @@ std::string label_of(const Part& part) {
     return label;
 }
 
-/// Alike but for their numbers, all the way down.
+/// True if both subtrees are equal except for numbers. Never true for devices.
 bool alike(const Part& a, const Part& b) {
     return a.kind == b.kind && a.bytes == b.bytes && a.parts.size() == b.parts.size() && a.kind != Part::Kind::gpu &&
            a.kind != Part::Kind::network && a.kind != Part::Kind::pci &&
@@ -70,7 +70,7 @@ const char* fill_of(Part::Kind kind) {
     }
 }
 
-/// Names come from files and drivers.
+/// Escapes a label for SVG, because names come from files and drivers.
 std::string escaped(const std::string& label) {
     std::string out;
     for (const char c : label)
@@ -81,7 +81,8 @@ std::string escaped(const std::string& label) {
     return out;
 }
 
-/// Boxes of a part's parts: side by side up to a width, then in the next line.
+/// Draws a part as a box, with its parts as boxes inside, in rows of limited width. Returns the box's size. out:
+/// nullptr to compute the size only.
 Box place(const Part& part, int x, int y, std::string* out) {
     int across = x + pad, down = y + pad + line, row_height = 0, width = 0;
     std::string inside;
@@ -109,7 +110,8 @@ Box place(const Part& part, int x, int y, std::string* out) {
     return box;
 }
 
-/// The parts from the machine down to the core of that number.
+/// Appends the parts from `part` down to the hardware thread of that number. False, and nothing appended, if there is
+/// none.
 bool path_to(const Part& part, int core, std::vector<const Part*>& path) {
     path.push_back(&part);
     if (part.kind == Part::Kind::thread && part.number == core) return true;
