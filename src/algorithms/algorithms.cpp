@@ -20,7 +20,7 @@ Program Algorithm::make(const Request& request) const {
     if (request.ranks > 1) return its->make(request);
     Program p = program_for(request);
     p.step({input(0)}, {output(0)},
-           reduces(request.collective));  // so that avg and pre-multiplied sums scale here, too
+           reduces(request.collective));  // so that avg and pre-multiplied sum scale here, too
     return p;
 }
 

@@ -1,8 +1,8 @@
-// Binomial tree: a rank's children are 1, 2, 4, ... ranks behind it, as far as its own distance from the root has zeros
-// at the end. Broadcast and scatter go down, largest subtree first; reduce and gather are the same backwards. Scatter
-// passes a subtree's rows on in one message.
+// Binomial tree. A node is a rank's distance from the root, and its children are the nodes 1, 2, 4, ... further on, as
+// far as its number has trailing zero bits. Broadcast and scatter go down the tree, largest subtree first; reduce and
+// gather are these reversed. Scatter sends the rows of a subtree in one message.
 //
-//     root 0 of 8:   0 -+-> 4 -+-> 6 --> 7       4 bits are cleared one by one on the way up: 7 = 111, 110, 100, 000
+//     root 0 of 8:   0 -+-> 4 -+-> 6 --> 7       on the way up bits are cleared: 7 = 111, 110, 100, 000
 //                       |      +-> 5
 //                       +-> 2 --> 3
 //                       +-> 1
@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-/// Ranks by their distance from the root.
+/// The tree over nodes, which are distances from the root.
 struct Tree {
     explicit Tree(const Request& q) : ranks(q.ranks), root(q.root), self((q.rank + q.ranks - q.root) % q.ranks) {}
 
@@ -30,7 +30,7 @@ struct Tree {
             if (node + d < ranks) visit(node + d);
     }
     template <class Visit>
-    void for_each_below(int node, Visit visit) const {  // itself first
+    void for_each_below(int node, Visit visit) const {  // node itself first
         visit(node);
         for_each_child(node, [&](int child) { for_each_below(child, visit); });
     }

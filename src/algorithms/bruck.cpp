@@ -1,15 +1,15 @@
-// Bruck: logarithmic depth for any number of ranks, by distances 1, 2, 4, ... round a circle.
+// Bruck: logarithmic depth for any number of ranks. Ranks form a circle, and messages go distances 1, 2, 4, ...
 //
-// All-gather: chunk k of a rank is the row of the rank k further. It comes from the rank at the distance of k's highest
-// bit and goes on to those at higher distances behind. Each peer gets one message.
+// All-gather: a rank's chunk k is the row of the rank at distance k ahead. It comes from the rank ahead by k's highest
+// bit and goes to the ranks behind by higher powers of two. Each peer gets one message.
 //
 //     rank 0 of 6:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5 of rank 4
 //
-// Reversed it is a reduce-scatter, and both are an all-reduce, with as few bytes per rank as any (J. L. Traeff:
+// Reversed it is a reduce-scatter, and both make an all-reduce with the least bytes per rank (J. L. Traeff:
 // Optimal, non-pipelined reduce-scatter and allreduce algorithms. arXiv:2410.14234, 2024).
 //
-// All-to-all: the row for the rank k further travels by the bits of k, lowest first, and is passed on from message to
-// message; a rank sends log n / 2 times what it has, in log n messages.
+// All-to-all: the row for the rank at distance k ahead makes one hop for each bit of k, lowest first. A rank sends
+// log n / 2 times its data in log n messages.
 //
 // (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all communications in
 // multiport message-passing systems. IEEE TPDS 8(11), 1997.)
@@ -46,7 +46,7 @@ Program spread(const Request& q) {
 
 Program all_to_all(const Request& q) {
     Program p = program_for(q);
-    std::size_t steps = static_cast<std::size_t>(q.ranks);  // many: no room for more than they need
+    std::size_t steps = static_cast<std::size_t>(q.ranks);  // there are many, so reserve exactly
     for (int k = 1; k < q.ranks; ++k) steps += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(k)));
     p.steps.reserve(steps);
     p.operands.reserve(2 * steps);

@@ -1,6 +1,6 @@
-// Direct: all pairs, two phases. Rank c is the server of chunk c: it gets everybody's part of it, reduces them in one
-// pass in rank order and sends the result to everybody. As few bytes per rank as a ring, in 2 rounds instead of 2(n-1),
-// where every pair of ranks has a good link. (All-to-all reduce-scatter and all-gather: R. Thakur, R. Rabenseifner, W.
+// Direct: all pairs, two phases. Rank c serves chunk c: it receives it from all ranks, reduces it in one step in rank
+// order and sends the result to all. As few bytes per rank as a ring, in 2 rounds instead of 2(n-1). Good if every pair
+// of ranks has a good link. (All-to-all reduce-scatter and all-gather: R. Thakur, R. Rabenseifner, W.
 // Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1), 2005. The sharded parameter server
 // is the same schedule.)
 #include "algorithms/algorithms.hpp"
@@ -8,11 +8,11 @@
 namespace tutti {
 namespace {
 
-// Ranks begin with different peers, lest all of them storm rank 0 first.
+// The order of sends. Ranks begin with different peers, so that they do not all send to rank 0 first.
 Rank ahead(const Request& q, int i) {
     return (q.rank + i) % q.ranks;
 }
-// The order in which peers that do so get to this rank.
+// The order in which messages of peers that use ahead() arrive.
 Rank behind(const Request& q, int i) {
     return (q.rank + q.ranks - i) % q.ranks;
 }
@@ -21,7 +21,7 @@ void send_parts(const Request& q, Program& p) {
     for (int i = 1; i < q.ranks; ++i) p.step({input(ahead(q, i))}, {send(ahead(q, i))});
 }
 
-// In rank order, the own part at its place: the sum does not depend on who computes it.
+// In rank order, with the own part at its place, so that the sum does not depend on the rank that computes it.
 std::vector<Operand> everybodys_part(const Request& q) {
     std::vector<Operand> parts;
     for (Rank r = 0; r < q.ranks; ++r) parts.push_back(r == q.rank ? input(q.rank) : recv(r));
@@ -68,7 +68,7 @@ Program all_to_all(const Request& q) {
     return p;
 }
 
-// The root deals out a column to each rank, which sends it to all others; the root's own column goes to all from there.
+// The root sends a column to each rank, and the rank sends it to all others. The root sends its own column to all.
 Program broadcast(const Request& q) {
     Program p = program_for(q, q.ranks);
     if (q.rank == q.root) {

@@ -1,5 +1,5 @@
-// Dissemination: the barrier. In round d = 1, 2, 4, ... every rank tells the one d further that it is here, and so are
-// all that it has heard of; after log n rounds everybody has heard of all. Chunks are empty.
+// Dissemination barrier. In round d = 1, 2, 4, ... every rank sends to the rank d ahead that it has arrived, and with
+// it all ranks of which it has heard. After log n rounds every rank has heard of all. Chunks are empty.
 //
 // (D. Hensgen, R. Finkel, U. Manber: Two algorithms for barrier synchronization. International Journal of Parallel
 // Programming 17(1), 1988.)

@@ -1,7 +1,7 @@
-// Recursive doubling: in round d = 1, 2, 4, ... ranks i and i^d exchange all that they have added up so far. Half of
-// the rounds of halving_doubling, for log n times the bytes. Both of a pair add the lower rank's part first, so that
-// all ranks get the same bits. If ranks are no power of two, even ranks of the first pairs let the odd ones take part
-// for them. All-gather is halving_doubling's, which doubles as well: there every round has something new to say.
+// Recursive doubling: in round d = 1, 2, 4, ... ranks i and i^d exchange their sums so far. Half of the rounds of
+// halving_doubling, for log n times the bytes. Both ranks of a pair add the lower rank's sum first, so that all ranks
+// get the same bits. If the number of ranks is no power of two, the first ranks form pairs, and the odd one takes part
+// for both. All-gather is that of halving_doubling, which is recursive doubling as well.
 //
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
 // 2005.)

@@ -1,11 +1,11 @@
-// Flat: everything to everybody who needs it, in one phase. The fewest rounds, for small sizes, where bytes cost
-// nothing.
+// Flat: every rank sends its data directly to all ranks that need it, in one phase. The fewest rounds, for small sizes
+// where the number of bytes does not matter.
 #include "algorithms/algorithms.hpp"
 
 namespace tutti {
 namespace {
 
-// Ranks begin with different peers, lest all of them storm rank 0 first.
+// Ranks begin with different peers, so that they do not all send to rank 0 first.
 void send_to_all(const Request& q, std::vector<Operand>& sinks) {
     for (int i = 1; i < q.ranks; ++i) sinks.push_back(send((q.rank + i) % q.ranks));
 }

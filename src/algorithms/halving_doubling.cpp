@@ -1,23 +1,23 @@
-// Recursive halving and doubling: reduce-scatter and all-gather of logarithmic depth on the edges of a hypercube, and
-// all-reduce as one after the other. In the all-gather rank i hears from i^1, i^2, i^4, ..., each time as much as it
-// has already. Chunks are numbered by their distance k from the rank, chunk i^k: k comes from the partner at the
-// highest bit of k and goes on to all partners at higher bits, each of which gets one message with chunks 0, 1, ..., d
-// - 1.
+// Recursive halving and doubling: reduce-scatter and all-gather of logarithmic depth on the edges of a hypercube;
+// all-reduce is one after the other. In the all-gather rank i receives from i^1, i^2, i^4, ..., each time as much as it
+// already has. Below, k stands for chunk i^k. It comes from the partner at k's highest bit and goes on to all partners
+// at higher bits d, each of which gets one message with chunks k = 0, 1, ..., d - 1.
 //
 //     rank 0 of 8:   k = 0 own    1 of rank 1    2, 3 of rank 2    4, 5, 6, 7 of rank 4
 //
-// Reversed, this is the reduce-scatter: nothing is stored on the way, each chunk is added once, from all partners'
-// slots.
+// Reversed, this is the reduce-scatter. It stores no intermediate results: one step adds a chunk from the messages of
+// all partners.
 //
-// If ranks are no power of two, the first ones go in pairs: a remainder rank, the even one, lets its partner take part
-// for both. (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
+// If the number of ranks is no power of two, the first ranks form pairs: the even one is a remainder rank, and its
+// partner takes part for both. (R. Rabenseifner: Optimization of collective reduction operations. ICCS 2004.)
 #include "algorithms/algorithms.hpp"
 #include "algorithms/powers.hpp"
 
 namespace tutti {
 namespace {
 
-/// The ranks that take part: `size`, a power of two; the first `remainder` of them are partners.
+/// The nodes, which are the ranks that take part: `size`, a power of two. The first `remainder` of them have a
+/// remainder rank.
 struct Cube {
     explicit Cube(const Request& q) : size(floor_power(q.ranks)), remainder(q.ranks - size), rank(q.rank) {}
 
@@ -25,15 +25,14 @@ struct Cube {
     bool is_partner() const { return rank < 2 * remainder && rank % 2 == 1; }
     int node() const {
         return rank < 2 * remainder ? rank / 2 : rank - remainder;
-    }  // a remainder rank's is its partner's
+    }  // for a remainder rank its partner's
     Rank rank_of(int n) const { return n < remainder ? 2 * n + 1 : n + remainder; }
 
     int size, remainder;
     Rank rank;
 };
 
-/// The rows of all_gather that a node gathers for: its own and its remainder rank's. all_reduce has one chunk for each
-/// node.
+/// The chunks that a node contributes: in all_gather its own row and its remainder rank's, in all_reduce one chunk.
 std::vector<int> chunks_of(const Request& q, const Cube& cube, int node) {
     if (q.collective == Collective::all_reduce) return {node};
     if (node < cube.remainder) return {2 * node + 1, 2 * node};
@@ -76,14 +75,14 @@ Program spread(const Request& q) {
 
 ClosedForm form(Collective c, int n) {
     const int size = floor_power(n), remainder = n - size;
-    if (c == Collective::all_reduce)  // the remainder's rounds are before and after both phases
+    if (c == Collective::all_reduce)  // remainder ranks add a round before and one after both phases
         return {2 * floor_log(n) + (remainder > 0 ? 2 : 0), size, 2LL * (size - 1) + (remainder > 0 ? size : 0)};
     const int rounds = once_through_the_cube(n);
     const int link = remainder > 0 ? n - 1 : n / 2;
     if (c == Collective::reduce_scatter) return {rounds, link, n - 1};
     long long rank = size - 1 + (remainder > 0 ? n - 1 : 0);
     for (int d = 1; d < size; d *= 2)
-        rank += std::min(d, remainder);  // what the first partner has of the remainder in each round
+        rank += std::min(d, remainder);  // rows of remainder ranks that node 0 sends in this round
     return {rounds, link, rank};
 }
 

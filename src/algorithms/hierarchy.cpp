@@ -1,12 +1,12 @@
-// Hierarchies: one algorithm inside the hosts, another one across them (schedule/hierarchy.cpp composes them). Every
-// two rows of the table that are capable of it make one, with a name of its own: "direct+ring" is direct inside and
-// ring across. `hierarchy` means all of them where a user names it, and is direct+tree where nobody chooses.
+// Hierarchies: one algorithm inside the hosts, another one across them (composed by schedule/rails.cpp and
+// rail_rows.cpp). Every suitable pair of rows of the table makes one, with a name of its own: "direct+ring" is direct
+// inside and ring across. If a user names `hierarchy`, it stands for all of them; otherwise it is direct+tree.
 //
 //     2 hosts of 4, direct+tree:   direct   0 1 2 3   4 5 6 7     a quarter of the sum of its host for each rank
 //                                  tree     0-4   1-5   2-6   3-7
 //                                  direct   0 1 2 3   4 5 6 7     the other three quarters
 //
-// Where all ranks are on one host, nodes are 4 ranks that follow each other, or 2, or 1: what divides the ranks.
+// If nodes are unknown, a node is 4 consecutive ranks, or 2, or 1: the first that divides the number of ranks.
 //
 // (N. T. Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation
 // performance. IPDPS 2000.)
@@ -22,12 +22,12 @@ namespace {
 
 constexpr std::string_view family = "hierarchy";
 
-/// Of those across that are tried unasked, each is the best somewhere: fewest rounds, or bytes, or both for powers of
-/// two, or long streams; inside, where all pairs have good links, it is direct.
+/// The compositions that the tuner tries unasked. Inside, where all pairs have good links, direct. Across, each of
+/// these is best somewhere: in rounds, in bytes, in both for powers of two, or for long streams.
 constexpr std::string_view usual_inside = "direct";
 constexpr std::string_view usual_across[] = {"tree", "doubling", "halving_doubling", "ring", "direct", "binomial"};
 
-/// Forwards, or backwards.
+/// True for broadcast and its reversal.
 bool spreads(Collective c) {
     return c == Collective::broadcast || c == Collective::reduce;
 }
@@ -36,7 +36,7 @@ int usual_node(int ranks) {
     return ranks % 4 == 0 ? 4 : ranks % 2 == 0 ? 2 : 1;
 }
 
-/// Both are rows of the table, which stay.
+/// One rank's program. Both algorithms must be rows of the table, which are never destroyed.
 Program composed(const Algorithm& inside, const Algorithm& across, Request q) {
     std::vector<int> nodes;
     if (q.nodes.empty()) {
@@ -47,9 +47,10 @@ Program composed(const Algorithm& inside, const Algorithm& across, Request q) {
     return hierarchical(inside.maker(), across.maker(), q);
 }
 
-/// Of an algorithm across that has one column: the root deals out a share to all rails, each brings it to all nodes,
-/// and these gather. A rank sends most if it is the root, or where the algorithm across wants most. Reduced to, it gets
-/// that; the others send each rail's share where it belongs, the rails' ranks all but the last.
+/// The form of broadcast and reduce, with an algorithm across that has one column. The root deals a share to each rail,
+/// each rail brings its share to all nodes, and the nodes gather. In broadcast the busiest rank is the root, or the
+/// rank that sends most across. In reduce every rank sends each rail's share once, so the busiest rank sends `size`
+/// chunks.
 ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
     const int dealt = size - 1, deals = dealt > 0;
     const ClosedForm near = inside.closed_form(Collective::all_gather, size), far = across.closed_form(c, nodes);
@@ -62,22 +63,23 @@ ClosedForm form_of_spreading(const Algorithm& inside, const Algorithm& across, C
             deals + near.rounds, std::max(0LL, most - far.busiest_rank)};
 }
 
-/// Of all-gather, and backwards: each rail gathers the rows of all nodes, and each node its rails' rows of each.
+/// The form of all-gather and reduce-scatter: each rail gathers the rows of all nodes, and each node those of its
+/// rails.
 ClosedForm form_of_rows(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
     const ClosedForm near = inside.closed_form(c, size), far = across.closed_form(c, nodes);
     return {near.rounds + far.rounds, std::max(nodes * near.busiest_link, far.busiest_link),
             nodes * near.busiest_rank + far.busiest_rank, near.rounds, nodes * near.busiest_rank};
 }
 
-/// Of all-to-all: what goes by a rail is given to its rank first.
+/// The form of all-to-all: rows for a rail are first given to the rail rank of the own node.
 ClosedForm form_of_exchange(int nodes, int size) {
     const long long given = size > 1 ? nodes : 0, across = nodes > 1 ? size : 0;
     return {(size > 1) + (nodes > 1), std::max(given, across), (size - 1) * given + (nodes - 1) * across, size > 1,
             (size - 1) * given};
 }
 
-/// Of all-reduce: each rank's share of a node's data is as many columns as the algorithm across has, and these go
-/// through the node one after the other.
+/// The form for any collective. In all-reduce a rank's share has as many columns as the algorithm across, and the node
+/// handles these one after the other.
 ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective c, int nodes, int size) {
     if (spreads(c)) return form_of_spreading(inside, across, c, nodes, size);
     if (c == Collective::all_to_all) return form_of_exchange(nodes, size);
@@ -88,13 +90,13 @@ ClosedForm form_of(const Algorithm& inside, const Algorithm& across, Collective 
             pieces * near.busiest_rank + far.busiest_rank, pieces * near.rounds, pieces * near.busiest_rank};
 }
 
-/// What is broadcast in several columns, to save bytes, has nothing to save here, where there are rails; and tiles
-/// stream through the others.
+/// True if the algorithm broadcasts in one column. Algorithms with several columns save bytes, but rails already do
+/// that, and tiles stream through the others.
 bool in_one_column(const Algorithm& a, Collective c) {
     return spreads(c) && a.supports(c) && a.make({c, 0, 3}).columns == 1;
 }
 
-/// All-to-all is direct on both levels, and no other composition's.
+/// True for the algorithm of direct+direct, the only composition with all-to-all.
 bool is_direct(const Algorithm& a) {
     return a.name == usual_inside;
 }
@@ -103,7 +105,7 @@ bool goes_inside(const Algorithm& a) {
     return a.supports(Collective::reduce_scatter) && a.supports(Collective::all_gather);
 }
 
-/// Both are rows of the table, which stay.
+/// The row of a composition. Both algorithms must be rows of the table, which are never destroyed.
 Algorithm composition(const Algorithm& inside, const Algorithm& across, std::string_view name,
                       std::string_view summary) {
     Algorithm a{.name = name,
@@ -135,7 +137,7 @@ Algorithm composition(const Algorithm& inside, const Algorithm& across, std::str
 }
 
 std::vector<Algorithm> all_compositions() {
-    static auto& texts = *new std::deque<std::string>;  // stay where they are
+    static auto& texts = *new std::deque<std::string>;  // a deque, so that views stay valid
     std::vector<Algorithm> all;
     for (const Algorithm& inside : algorithms())
         for (const Algorithm& across : algorithms()) {

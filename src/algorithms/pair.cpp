@@ -1,12 +1,11 @@
-// Pair: the two ends of a message from one rank to another. The shortest algorithm: begin here when you write one.
+// Pair: the two ends of a message from one rank to another. The shortest algorithm, and a starting point for new ones.
 #include "algorithms/algorithms.hpp"
 #include "base/result.hpp"
 
 namespace tutti {
 namespace {
 
-/// request.root is the peer. A rank that sends to itself copies: that is no communication, and no program is made for
-/// it.
+/// request.root is the peer. Sends to the own rank are plain copies and need no program.
 Program one_end(const Request& q) {
     TUTTI_ASSERT(q.root != q.rank);
     Program p = program_for(q);

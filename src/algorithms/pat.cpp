@@ -1,12 +1,12 @@
-// PAT, parallel aggregated trees: every row goes down a binomial tree of its own, and rows that pass between the same
-// two ranks share a message. Like bruck, but the farthest distance comes first, while there is little to send: near
-// ranks get the long messages, far ones the short ones.
+// PAT, parallel aggregated trees. Every row goes down its own binomial tree, and rows that pass between the same two
+// ranks share a message. Like bruck, but the longest distance comes first, while there is little to send: messages to
+// near ranks are long, those to far ranks are short.
 //
 //     rank 0 of 8 sends   1 chunk to rank 4,   2 chunks to rank 2,   4 chunks to rank 1
 //
-// The row that began k ranks behind comes from the rank at the distance of k's lowest bit and goes on to lower
-// distances, in the order of bits reversed. Messages are not cut to a bounded buffer, as PAT's are for large sizes:
-// tiles do that here. Reduce-scatter is the reversal; all-reduce is both.
+// The row of the rank k behind comes from the rank behind by k's lowest bit and goes on by shorter distances. Rows are
+// handled in bit-reversed order of k. PAT bounds the size of messages by a buffer; here tiles do that. Reduce-scatter
+// is the reversal; all-reduce is both.
 //
 // (S. Jeaugey: PAT: a new algorithm for all-gather and reduce-scatter operations at scale. arXiv:2506.20252, 2025.)
 #include "algorithms/algorithms.hpp"

@@ -28,7 +28,7 @@ std::string broken_promise(const Algorithm& a, Collective collective, const Repo
     return {};
 }
 
-/// The sum of all ranks in one step, in their order, as Expressions writes it.
+/// The sum of all ranks by one step in rank order, as Expressions writes it.
 std::string in_order(int ranks) {
     std::string s = "(0";
     for (Rank r = 1; r < ranks; ++r) s += text("+%d", r);
@@ -55,7 +55,7 @@ std::vector<Program> all_programs(const Algorithm& algorithm, Collective collect
 
 std::string other_than_rank_order(int ranks, const Report& r) {
     const std::string wanted = in_order(ranks);
-    std::uint32_t known = Expressions::none;  // to be right
+    std::uint32_t known = Expressions::none;  // the last expression found to be right
     for (const auto& chunks : r.order)
         for (const std::uint32_t expression : chunks) {
             if (expression == Expressions::none || expression == known) continue;

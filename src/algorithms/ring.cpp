@@ -1,5 +1,5 @@
-// Ring: every rank speaks to the next one only, and every link carries the same load all the time. The least bytes per
-// link that is possible, for the most rounds.
+// Ring: every rank sends to the next rank only, and all links carry the same load all the time. The least bytes per
+// link that are possible, in the most rounds.
 //
 //     P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations.
 //     Journal of Parallel and Distributed Computing 69(2), 2009.
@@ -16,13 +16,13 @@ Neighbours neighbours(const Request& q) {
     return {(q.rank + q.ranks - 1) % q.ranks, (q.rank + 1) % q.ranks};
 }
 
-// Chunk c sets out at rank c and goes round: complete at rank c - 1, handed on from there until rank c - 2 has it too.
+// Chunk c starts at rank c and goes round the ring. It is complete at rank c - 1 and is passed on to rank c - 2.
 Program all_reduce(const Request& q) {
     const int n = q.ranks;
     const auto [prev, next] = neighbours(q);
     const auto behind = [&](int k) {
         return (q.rank + 2 * n - k) % n;
-    };  // the chunk that set out k ranks before this one
+    };  // the chunk that started k ranks behind
     Program p = program_for(q, n);
     p.step({input(q.rank)}, {send(next)});
     for (int k = 1; k < n - 1; ++k) p.step({recv(prev), input(behind(k))}, {send(next)});
@@ -33,7 +33,7 @@ Program all_reduce(const Request& q) {
     return p;
 }
 
-// Row c sets out at rank c + 1, so that it is complete where it belongs.
+// Row c starts at rank c + 1, so that it is complete at rank c.
 Program reduce_scatter(const Request& q) {
     const int n = q.ranks;
     const auto [prev, next] = neighbours(q);
@@ -54,8 +54,8 @@ Program all_gather(const Request& q) {
     return p;
 }
 
-// A chain root -> root + 1 -> ... -> root - 1. One chunk: the tiles of an operation follow each other through the
-// chain, which is what pipelines it.
+// A chain root -> root + 1 -> ... -> root - 1. There is one chunk; the pipelining comes from the tiles of
+// an operation, which follow each other through the chain.
 Program broadcast(const Request& q) {
     const auto [prev, next] = neighbours(q);
     Program p = program_for(q);

@@ -1,6 +1,6 @@
-// Parameter servers: the first ranks serve one column of the data each; all others send it to them, they add it up in
-// one step and send the result to all. `server` has one, rank 0; `server2` has two. With as many servers as ranks it is
-// `direct`.
+// Parameter servers: each of the first ranks serves one column of the data. It receives the column from all ranks, adds
+// them in one step and sends the result to all. `server` has one server, rank 0; `server2` has two. With as many
+// servers as ranks the schedule is that of `direct`.
 //
 // (M. Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014.)
 #include <algorithm>

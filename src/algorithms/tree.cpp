@@ -1,11 +1,11 @@
-// Trees in which every rank has two children at most, so that large data streams through them tile by tile. `tree` is
-// one of them; an inner rank sends twice what it gets, and half of the ranks, the leaves, send nothing. `double_tree`
-// has two that take half of the data each, and whoever is an inner rank of one is a leaf of the other.
+// Trees in which every rank has at most two children, so that large data streams through them tile by tile. `tree` is
+// one such tree: an inner rank sends twice what it receives, and the leaves, half of the ranks, send nothing.
+// `double_tree` has two, for half of the data each. An inner rank of one is a leaf of the other.
 //
 //     nodes 1..7, the root above:    root              A node's parent clears its lowest bit and sets the next one.
-//                                      |               The second tree is the same of the nodes in opposite order, or,
-//                                      4               if they are odd in number, each one further: in both cases the
-//                                   /     \            odd nodes, all leaves, become the even ones.
+//                                      |               The second tree has the nodes in opposite order or, if their
+//                                      4               number is odd, shifted by one. In both cases the odd nodes,
+//                                   /     \            which are the leaves, become the even ones.
 //                                  2       6
 //                                 / \     / \     .
 //                                1   3   5   7
@@ -18,7 +18,7 @@
 namespace tutti {
 namespace {
 
-/// The ranks behind the root are nodes 1..last; node 0 is the root.
+/// The tree over nodes: node 0 is the root, nodes 1..last are the ranks after it.
 class Tree {
   public:
     Tree(const Request& q, int number)
@@ -63,7 +63,7 @@ class Tree {
 
 Program spread(const Request& q, int trees) {
     Program p = program_for(q, trees);
-    for (const bool inner : {true, false})  // what others wait for comes first
+    for (const bool inner : {true, false})  // inner nodes first, because other ranks wait for them
         for (int t = 0; t < trees; ++t) {
             const Tree tree(q, t);
             const std::vector<Rank> children = tree.children();
@@ -90,7 +90,7 @@ Ways ways() {
             {Collective::reduce, backwards<spread, Collective::broadcast>}};
 }
 
-/// An inner rank with two children is there from 4 ranks on.
+/// From 4 ranks on there is an inner rank with two children.
 ClosedForm form_of_one(Collective c, int n) {
     const int depth = ceil_log(n);
     if (c == Collective::reduce) return {depth, 1, 1};

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// FNV-1a: tells mistakes apart, not malice, which the verifier is for.
+/// FNV-1a. Detects mistakes; against malicious programs there is the verifier.
 std::uint64_t mix(std::uint64_t hash, std::string_view words) {
     if (hash == 0) hash = 0xcbf29ce484222325u;
     for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

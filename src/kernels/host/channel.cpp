@@ -52,7 +52,7 @@ void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch
     element_ = layout.element;
     streaming_ = layout.streaming;
     needs_slots_ = layout.needs_slots;
-    // Tiles are dealt to the channels in turn, so that all of them work in the same neighbourhood.
+    // Tiles are dealt to the channels in turn, so that all channels work on neighbouring memory.
     const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
     tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
     cursor_ = {};
@@ -67,7 +67,7 @@ bool HostChannel::progress() try {
         return cursor_.tile != before.tile || cursor_.step != before.step;
     finished_ = settled();
     return finished_ || cursor_.tile != before.tile;
-} catch (...) {  // the step has ended here
+} catch (...) {  // the step has ended, so this rank no longer touches a peer's memory
     end_touch();
     throw;
 }
@@ -92,7 +92,7 @@ HostExecution::Blocked HostChannel::blocked_on() const {
     return {peer_of(c), received, number_, cursor_};
 }
 
-/// The peer itself, or of all the one that has fallen behind most.
+/// The peer of a connection; of a connection to all, the reader that has released least.
 Rank HostChannel::peer_of(const Connection& c) const {
     if (c.peer != everybody) return c.peer;
     const auto others = static_cast<Rank>(c.sender->slowest());
@@ -128,7 +128,7 @@ void HostChannel::begin_tile(std::uint32_t tile) {
     tile_in_[static_cast<int>(Place::input)] = reinterpret_cast<std::uintptr_t>(job_->input) + tile_offset_ * element_;
     tile_in_[static_cast<int>(Place::output)] =
         reinterpret_cast<std::uintptr_t>(job_->output) + tile_offset_ * element_;
-    // Where steps may be passed over, nobody can tell how many messages are ahead of one.
+    // If steps may be skipped, the number of earlier messages of a tile is unknown.
     if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
     for (const BoundProgram::Postable& l : bound_.postables) {
         const std::size_t bytes = length_in_tile(step_list_[l.step]) * element_;
@@ -155,9 +155,9 @@ inline void HostChannel::begin_step(const Step& step) {
         signature_ = row_signature(job_->call.signature, length_of(step));
 }
 
-/// Before this rank reads or writes a peer's memory directly: from now until the step's end the peer must not give its
-/// buffers back to its user, and not begin if it has. The peer closes first and looks at `touching` then
-/// (Faults::fail).
+/// Call this before reading or writing a peer's memory directly. Until end_touch() the peer does not return from its
+/// call, so its buffers stay valid. Throws if the peer has given up. The peer sets `closed` first and then waits until
+/// `touching` is 0 (Faults::fail), so one of the two ranks sees the other's store.
 void HostChannel::touch(const Connection& connection) {
     RankPage* page = connection.link->page();
     if (!touching_) {
@@ -187,7 +187,7 @@ inline void HostChannel::load(const Step& step) {
     copies_ = step.sources == 1 && reduction_.scaled_source < 0 && reduction_.divide_by == 0;
 }
 
-/// Of the message that has come, or of its next part.
+/// The address of the message that has arrived, or of its next part. Throws if signature or length differ.
 inline const std::byte* HostChannel::payload(const Operand& source) {
     const Connection& c = from_[number(source)];
     const Cell& cell = c.receiver->cell();
@@ -196,7 +196,7 @@ inline const std::byte* HostChannel::payload(const Operand& source) {
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
-    // Lengths agree, but the peer may say that a message lies where one of that length has no room.
+    // The length is right, but the peer may have written a kind that has no room for it.
     if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + at;
     if (cell.kind == Kind::slot && end <= c.receiver->slot_room()) return c.receiver->slot() + at;
     return source_elsewhere(c, cell);
@@ -209,12 +209,12 @@ const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& 
     }
     const Operand* const place = first_slice(sinks(*current_));
     if (cell.kind == Kind::landed && place != nullptr)
-        return slice(*place);  // what the sender stored there is this step's result already
+        return slice(*place);  // the sender has stored this step's result there
     fail_by(c.peer, tuttiInternalError, "rank %d: a message of %zu bytes from rank %d can't be of kind %u",
             bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
-/// A local slice that holds, after the step, what the step sends.
+/// The local slice that holds, after the step, the value that the step sends; nullptr if none does.
 const std::byte* HostChannel::shareable_slice(const Step& step) const {
     const Operand& source = operand_list_[step.first];
     if (copies_ && source.place != Place::peer) return slice(source);
@@ -223,7 +223,7 @@ const std::byte* HostChannel::shareable_slice(const Step& step) const {
 }
 
 inline void HostChannel::store(const Step& step) {
-    const void* const there_already = copies_ ? sources_[0] : nullptr;  // in place, or landed
+    const void* const there_already = copies_ ? sources_[0] : nullptr;  // in place, or a landed message
     void** end = sinks_.get();
     sinks_are_users_ = true;
     for (const Operand& o : sinks(step)) {
@@ -233,7 +233,8 @@ inline void HostChannel::store(const Step& step) {
     reduction_.sink_count = static_cast<int>(end - sinks_.get());
 }
 
-/// For the message that goes there, or its next part. nullptr: nowhere, since the receiver fetches it.
+/// Where to store the message for a peer, or its next part; nullptr if it is by reference, so that the receiver reads
+/// it itself.
 inline std::byte* HostChannel::payload_room(const Operand& sink) {
     Outgoing& out = outgoing_[number(sink)];
     const bool alone = !sink.more && !out.under_way;
@@ -243,16 +244,16 @@ inline std::byte* HostChannel::payload_room(const Operand& sink) {
     return to_[number(sink)].sender->cell().payload + out.at;
 }
 
-/// nullptr: nowhere, since the receiver fetches it.
+/// The same for messages that do not go in a cell. alone: the message has one part.
 std::byte* HostChannel::slot_or_elsewhere(const Operand& operand, bool alone) {
     const Connection& c = to_[number(operand)];
     Outgoing& out = outgoing_[number(operand)];
     if (job_->by_reference && alone && c.link != nullptr && (rows_ == nullptr || bytes_ >= reference_bytes)) {
-        // A result goes straight to where the receiver wants it; what is in memory already, the receiver fetches
-        // itself.
+        // The result of a reduction is stored where the receiver wants it. Data that is in memory already is left to
+        // the receiver to read.
         const PostedReceive* posted_receive =
             current_->sources > 1 && bound_.push_safe ? c.sender->posted_receive() : nullptr;
-        // One of another length is that of a receiver that calls something else, and will say so.
+        // If the length differs, the receiver calls something else, and will report that.
         if (posted_receive != nullptr && posted_receive->bytes == bytes_) {
             touch(c);
             out.kind = Kind::landed;
@@ -292,7 +293,8 @@ inline void HostChannel::commit(const Step& step) {
     }
 }
 
-/// Whether the message under way has more parts; bytes: of all that there are so far.
+/// Ends a part of a message. Returns true if more parts follow. bytes: length of the part; becomes the length of the
+/// message so far.
 bool HostChannel::goes_on(const Operand& operand, std::size_t& bytes) {
     Outgoing& out = outgoing_[number(operand)];
     bytes += out.at;
@@ -330,7 +332,7 @@ void HostChannel::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
     if (rows_ != nullptr && cell.signature != signature_) {
-        // What fits into a cell is the end of its row.
+        // A message in a cell is the end of its row, so its length tells that of the row.
         const std::uint64_t sent = cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / element_ : cell.row();
         if (cell.signature == row_signature(job_->call.signature, sent))
             fail_by(c.peer, tuttiInvalidUsage,

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// Outputs from here on, all rows together, are too large to stay in the cache.
+/// Outputs of this size or more, all rows together, are too large to stay in the cache.
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
@@ -45,7 +45,7 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     std::vector<Received> received;  // by connection
     for (std::uint32_t s = 0; s < program.steps.size(); ++s) {
         const Step& step = program.steps[s];
-        if (step.sources + step.sinks <= 64) {  // all-pairs steps are right by construction; the check is quadratic
+        if (step.sources + step.sinks <= 64) {  // the check is quadratic, and larger steps are right by construction
             require_distinct(program.sources(step));
             require_distinct(program.sinks(step));
         }
@@ -111,7 +111,7 @@ void HostExecution::lay_out(const Job& job) {
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
         std::size_t length = std::min(job.block, job.count - begin);
-        if (rows != nullptr)  // every slice of the step says the same, and there is one: see uneven.hpp
+        if (rows != nullptr)  // every step has a slice, and all its slices are of one row: see uneven.hpp
             length = row_of(*std::find_if(program.operands.begin() + step.first, program.operands.end(), is_row)).count;
         layout_.lengths.push_back(length);
     }
@@ -169,7 +169,7 @@ bool HostExecution::share(int thread) {
     bool moved = false;
     for (int channel = thread; channel < channels; channel += threads)
         moved |= progress_if_free(*channels_[static_cast<std::size_t>(channel)]);
-    // What others are slow to come to. One at a time, so that the thread's own channels never wait for long.
+    // Help with other threads' channels. One at a time, so that the thread's own channels never wait for long.
     for (int next = 1; next < channels && !moved; ++next)
         moved = progress_if_free(*channels_[static_cast<std::size_t>((thread + next) % channels)]);
     return moved;
@@ -186,7 +186,7 @@ bool HostExecution::progress_if_free(HostChannel& channel) {
 HostExecution::Blocked HostExecution::blocked_on() const {
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
-        if (!l.claim()) continue;  // a thread is at it, so it may well move
+        if (!l.claim()) continue;  // another thread is advancing it
         const Blocked b = l.blocked_on();
         l.give_back();
         if (b.peer >= 0) return b;
@@ -195,7 +195,7 @@ HostExecution::Blocked HostExecution::blocked_on() const {
 }
 
 bool HostExecution::waits_for_other_cores(std::int32_t core) const {
-    if (job_.threads > 1) return false;  // some of it is for other threads to know
+    if (job_.threads > 1) return false;  // other threads have claimed some channels
     for (int channel = 0; channel < job_.channels; ++channel)
         if (!channels_[static_cast<std::size_t>(channel)]->waits_for_other_cores(core)) return false;
     return true;
@@ -204,7 +204,7 @@ bool HostExecution::waits_for_other_cores(std::int32_t core) const {
 std::string call_text(const Call& call) {
     static constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
     if (call.signature == 0) return "nothing yet";
-    // What a peer says of itself: it may have been torn, or be of a process that has gone mad.
+    // The call may come from a peer: it may be torn, or its memory may be corrupt.
     if (static_cast<int>(call.collective) >= collectives || static_cast<int>(call.type) >= data_types)
         return "something that no call is";
     std::string out(name_of(call.collective));
