@@ -21,7 +21,7 @@ TUTTI_INLINE Vector<uint32_t, 64> rounded_at_16(Vector<uint32_t, 64> u) {
     return u - bits<Vector<uint32_t, 64>>(
                    _mm512_ternarylogic_epi32(bits<__m512i>(u >> 16), one, most, 0x15));  // ~(a & b | c)
 }
-// GCC would use the more general vpermt2w.
+// Avoids the more general vpermt2w that GCC would choose.
 TUTTI_INLINE Vector<uint16_t, 64> joined(Vector<uint16_t, 32> low, Vector<uint16_t, 32> high) {
     return bits<Vector<uint16_t, 64>>(
         _mm512_inserti64x4(_mm512_castsi256_si512(bits<__m256i>(low)), bits<__m256i>(high), 1));

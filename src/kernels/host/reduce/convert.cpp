@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// A float that C++ has no type for.
+/// A float format without a C++ type. Codes are sign, exponent, mantissa.
 struct SmallFloat : Format {
     int bias() const { return (1 << (exponent_bits - 1)) - 1; }
     unsigned sign() const { return 1u << (exponent_bits + mantissa_bits); }
@@ -40,8 +40,8 @@ unsigned encode(const SmallFloat& f, double value) {
     int exponent;  // of the leading bit; subnormals share the lowest one
     std::frexp(value, &exponent);
     exponent = std::max(exponent - 1, 1 - f.bias());
-    // In units of the last place nearbyint rounds as wanted. Codes are consecutive: a mantissa that overflows becomes
-    // the next exponent by itself, and beyond the largest number infinity or NaN.
+    // In units of the last place, nearbyint rounds as required. Codes are consecutive, so a mantissa that overflows
+    // carries into the exponent, and beyond the largest number to infinity or NaN.
     const double units = std::nearbyint(std::ldexp(std::fabs(value), f.mantissa_bits - exponent));
     if (exponent + f.bias() > static_cast<int>(f.infinity() >> f.mantissa_bits)) return sign | f.first_not_finite();
     const unsigned code =

@@ -1,5 +1,5 @@
-// How elements in memory become lanes to compute with, and back. A Wide<bytes> holds what `bytes` bytes of elements
-// hold. The file that includes this has defined, for the widths that it uses,
+// Unpacks elements in memory into lanes, and packs them again. A Wide<bytes> has the lanes of `bytes` bytes of
+// elements. The including file must define, for the widths that it uses,
 //   Vector<float, b> to_floats(Vector<uint16_t, b / 2>)   float16 to float32, and
 //   Vector<uint16_t, b / 2> to_halves(Vector<float, b>)   back, rounding to nearest even.
 #pragma once
@@ -16,11 +16,11 @@ struct WideOf {
     Vector<L, b> part[n];
 };
 
-// Elements that are computed with as they are.
+// Elements that need no conversion.
 template <class T>
 struct Native {
     using Element = T;
-    static constexpr bool is_common = sizeof(T) == 4 && T(0.5) != 0;  // worth code of its own, see reduce_as
+    static constexpr bool is_common = sizeof(T) == 4 && T(0.5) != 0;  // has specialised code, see reduce_as
     template <int bytes>
     using Wide = WideOf<T, bytes, 1>;
 
@@ -34,14 +34,14 @@ struct Native {
     }
 };
 
-// So that the upper half is rounded, ties to even. No case for NaN: those that arise from bfloat16 operands have a
-// lower half of zeros, from which no carry comes.
+// Rounds so that the upper half is the result, ties to even. NaN needs no special case: NaNs that arise from bfloat16
+// operands have a lower half of zeros, so that nothing is carried.
 template <class U32>
 TUTTI_INLINE U32 rounded_at_16(U32 u) {
     return u + ((u >> 16 & 1) + 0x7fff);
 }
 
-// bfloat16 is the upper half of a float32: part 0 has the elements with even numbers, part 1 those with odd numbers.
+// bfloat16 is the upper half of a float32. Part 0 has the elements with even numbers, part 1 those with odd numbers.
 struct Bfloat16 {
     using Element = uint16_t;
     static constexpr bool is_common = true;
@@ -81,15 +81,15 @@ struct Float16 {
     }
 };
 
-// To a multiple of the unit in the last place of a format with `mantissa` bits and lowest exponent `lowest` (biased as
-// in float32), ties to even: adding and subtracting a number whose own last place is that unit.
+// Rounds to the precision of a format with `mantissa` bits and lowest exponent `lowest` (biased as in float32), ties to
+// even, by adding and subtracting a number whose last place is the unit of the result.
 template <int mantissa, uint32_t lowest, int bytes>
 TUTTI_INLINE Vector<float, bytes> rounded_to(Vector<float, bytes> lanes) {
     using I32 = Vector<int32_t, bytes>;
     constexpr int32_t lowest_bits = lowest << 23, highest_bits = (127 + 20) << 23;  // far beyond both 8-bit formats
     const I32 u = bits<I32>(lanes);
     I32 exponent = u & 0x7f800000;
-    // Written so that GCC 12 sees a maximum and a minimum.
+    // Written so that GCC 12 recognises a maximum and a minimum.
     const I32 least = I32{} + lowest_bits, most = I32{} + highest_bits;
     exponent = exponent > least ? exponent : least;
     exponent = exponent > most ? most : exponent;
@@ -98,8 +98,8 @@ TUTTI_INLINE Vector<float, bytes> rounded_to(Vector<float, bytes> lanes) {
     return bits<Vector<float, bytes>>(bits<I32>(rounded) | (u & INT32_MIN));  // -0 is kept
 }
 
-// float8e5m2 is the upper half of a float16; float8e4m3 nearly so, times 256. Parts 0 and 1 have the elements with even
-// numbers, parts 2 and 3 those with odd ones.
+// float8e5m2 is the upper half of a float16. float8e4m3, shifted by one bit, is nearly that of a float16 256 times
+// smaller. Parts 0 and 1 have the elements with even numbers, parts 2 and 3 those with odd numbers.
 template <bool e5m2>
 struct Float8 {
     using Element = uint8_t;
@@ -130,7 +130,7 @@ struct Float8 {
         return wide;
     }
 
-    // To the upper byte of every 16-bit lane; the lower ones have no meaning.
+    // To the upper byte of every 16-bit lane; the lower bytes are undefined.
     template <int bytes>
     TUTTI_INLINE static Vector<uint16_t, bytes> pack_half(Vector<float, bytes> low, Vector<float, bytes> high) {
         using U16 = Vector<uint16_t, bytes>;
@@ -139,7 +139,7 @@ struct Float8 {
         if constexpr (!e5m2) low *= 1 / 256.0f, high *= 1 / 256.0f;
         const U16 halves = joined(to_halves(low), to_halves(high));
         if constexpr (e5m2) return halves;
-        const U16 magnitude = halves & 0x7fff, nan = U16{} + 0x3f80;  // beyond 448 lies the NaN, whatever it was
+        const U16 magnitude = halves & 0x7fff, nan = U16{} + 0x3f80;  // every value beyond 448 becomes NaN
         return (magnitude > nan ? nan : magnitude) << 1 | (halves & 0x8000);
     }
     template <int bytes>

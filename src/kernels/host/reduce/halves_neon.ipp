@@ -1,4 +1,4 @@
-// float16 to float32 and back with the instructions that every arm64 has, on 4 lanes.
+// float16 to float32 and back with instructions that every arm64 has, on 4 lanes.
 #pragma once
 
 #include <arm_neon.h>

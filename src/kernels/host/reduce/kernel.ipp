@@ -1,7 +1,8 @@
-// reduce() for one set of instructions. The file that includes this defines, before it,
-//   vector_bytes, the width of a vector, and accumulators, the vectors of lanes that are worked on at once to hide the
-//   latency of the arithmetic; many_streams, whether sums of up to 8 sources deserve code of their own; see also
-//   formats.ipp, and void store_around_cache(void* aligned, Bytes<vector_bytes>), fence_stores().
+// reduce() for one instruction set. The including file must define before it, beside what formats.ipp demands:
+//   vector_bytes    the width of a vector
+//   accumulators    vectors of lanes computed at once, to hide the latency of the arithmetic
+//   many_streams    whether sums of 3, 4 and 8 sources get specialised code
+//   void store_around_cache(void* aligned, Bytes<vector_bytes>), void fence_stores()    non-temporal stores
 #pragma once
 
 #include "kernels/host/reduce/formats.ipp"
@@ -16,7 +17,7 @@ struct Results {
     Bytes<bytes> vector[n];
 };
 
-// Where results go: to one sink, mostly.
+// The sinks of results; usually one.
 struct Sinks {
     char* const first;
     void* const* const all;
@@ -59,8 +60,8 @@ TUTTI_INLINE Results<bytes, n> finished(typename F::template Wide<bytes> (&sum)[
     return results;
 }
 
-// k sources, known when this is compiled: a pointer in a register and load instructions for each, which is what the
-// prefetchers of the first-level cache tell streams apart by.
+// A compile-time number k of sources. Each has a pointer in a register and load instructions of its own, by which the
+// L1 prefetchers distinguish streams.
 template <class F, ReduceOp op, int k>
 struct Few {
     static constexpr bool lean = k <= 2 && op == ReduceOp::sum;
@@ -141,8 +142,8 @@ TUTTI_INLINE Bytes<bytes> compute_one(const Work& work, size_t offset) {
         return compute_one_apart<bytes>(work, offset);
 }
 
-// At least 16 bytes, less than a vector. The last 16 overlap with those before, and are computed before anything is
-// stored, because a sink may be a source.
+// For at least 16 bytes, but less than a vector. The last 16 bytes overlap those before. They are computed before
+// anything is stored, because a sink may be a source.
 template <class Work>
 TUTTI_INLINE void run_short(const Work& work, const Sinks& sinks, size_t size) {
     const auto last = compute_one<16>(work, size - 16);
@@ -150,7 +151,8 @@ TUTTI_INLINE void run_short(const Work& work, const Sinks& sinks, size_t size) {
     sinks.store_one(size - 16, last);
 }
 
-// Head and tail are one vector each that overlaps the aligned middle, computed first and stored last.
+// For a vector or more. Head and tail are one vector each and overlap the aligned middle. They are computed first and
+// stored last.
 template <int block, class Work>
 TUTTI_INLINE void run_long(const Work& work, const Sinks& sinks, size_t size) {
     constexpr int bytes = vector_bytes;
@@ -159,7 +161,7 @@ TUTTI_INLINE void run_long(const Work& work, const Sinks& sinks, size_t size) {
     if (begin != 0) first = compute_one<bytes>(work, 0);
     const auto last = compute_one<bytes>(work, size - bytes);
     size_t offset = begin;
-    const Work copy = work;  // whose address nobody has, so that it stays in registers
+    const Work copy = work;  // its address is not taken, so it stays in registers
     char* const to = sinks.first;
     if (sinks.count == 1 && !sinks.streams)
         for (; offset + block * bytes <= size; offset += block * bytes) {
@@ -187,7 +189,7 @@ template <class F, class Work>
         run_long<block>(work, sinks, size);
 }
 
-// Less than 16 bytes, in the least time: of one vector, only so much is loaded and stored.
+// For less than 16 bytes, with low latency: loads and stores only part of a vector.
 template <class F, ReduceOp op>
 TUTTI_INLINE void run_tiny(const Reduction& r, size_t size) {
     if (r.source_count != 2 || r.sink_count != 1 || r.scaled_source >= 0 || r.divide_by != 0)
@@ -213,8 +215,8 @@ void reduce_as(const Reduction& r) {
     if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) return copy(r, size);
     if (size < 16) return run_tiny<F, op>(r, size);
     if (r.scaled_source < 0) {
-        // Code of their own for what gradients are made of; the product of all types, operations and numbers of sources
-        // would take minutes to compile and megabytes to keep.
+        // Specialised code for types that gradients have. All types, operations and numbers of sources would take
+        // minutes to compile and megabytes of code.
         if constexpr (F::is_common)
             if (r.source_count == 2) return run<F, Few<F, op, 2>>(r, size);
         if constexpr (F::is_common && many_streams && op == ReduceOp::sum) {

@@ -1,4 +1,4 @@
-// What happens to lanes: two become one, or one is divided.
+// Operations on lanes: combining two, and dividing one.
 #pragma once
 
 #include "kernels/host/reduce/vector.ipp"
@@ -30,14 +30,14 @@ inline constexpr bool is_float<float> = true;
 template <>
 inline constexpr bool is_float<double> = true;
 
-// +0 is larger than -0, and any NaN gives a NaN: the result does not depend on the order.
+// Maximum or minimum. +0 is larger than -0, and any NaN gives a NaN, so the result does not depend on the order.
 template <ReduceOp op, class T, int bytes>
 TUTTI_INLINE Vector<T, bytes> extreme_float(Vector<T, bytes> a, Vector<T, bytes> b) {
     using V = Vector<T, bytes>;
     const auto ab = op == ReduceOp::max ? (a > b ? a : b) : (a < b ? a : b);
     const auto ba = op == ReduceOp::max ? (b > a ? b : a) : (b < a ? b : a);
     using Mask = decltype(a < b);
-    // The same number twice, unless it is a zero: then each is the other one, and the sign tells.
+    // ab and ba are equal except for zeros of different sign, where the sign bit decides.
     const Mask both = op == ReduceOp::max ? bits<Mask>(ab) & bits<Mask>(ba) : bits<Mask>(ab) | bits<Mask>(ba);
     return ((a != a) | (b != b)) ? a + b : bits<V>(both);
 }
@@ -45,7 +45,7 @@ TUTTI_INLINE Vector<T, bytes> extreme_float(Vector<T, bytes> a, Vector<T, bytes>
 template <ReduceOp op, class T, int bytes>
 TUTTI_INLINE Vector<T, bytes> combine(Vector<T, bytes> a, Vector<T, bytes> b) {
     using V = Vector<T, bytes>;
-    using U = Vector<typename UnsignedOf<T>::type, bytes>;  // overflow is defined
+    using U = Vector<typename UnsignedOf<T>::type, bytes>;  // unsigned, so that overflow is defined
     if constexpr (op == ReduceOp::sum)
         return bits<V>(bits<U>(a) + bits<U>(b));
     else if constexpr (op == ReduceOp::prod)
@@ -64,7 +64,7 @@ TUTTI_INLINE Wide combine(const Wide& a, const Wide& b) {
     return result;
 }
 
-// Towards zero for integers. A double holds every quotient of 32 bits closely enough that truncating it is exact.
+// Integers are rounded towards zero. For 32 bits, truncating the quotient in double is exact.
 template <class T>
 TUTTI_INLINE T divide_one(T value, int divisor) {
     if constexpr (sizeof(T) <= 4)
@@ -73,7 +73,7 @@ TUTTI_INLINE T divide_one(T value, int divisor) {
         return static_cast<T>(value / static_cast<T>(divisor));
 }
 
-// Apart, because it is long for integers, which no vector instruction divides.
+// Not inlined, because division of integers has no vector instruction and is long.
 template <class T, int bytes>
 [[gnu::noinline]] Vector<T, bytes> divided_each(Vector<T, bytes> lanes, int divisor) {
     T one[bytes / sizeof(T)];

@@ -1,5 +1,4 @@
-// What every compiler can do on every machine; vectors of 16 bytes are what it makes of them: SSE2 on x86-64, NEON on
-// arm64.
+// The variant for every machine, with vectors of 16 bytes: SSE2 on x86-64, NEON on arm64.
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -16,7 +15,7 @@ namespace {
 
 constexpr int vector_bytes = 16, accumulators = 4;
 #ifdef __SSE2__
-constexpr bool many_streams = false;  // whoever waits for it has AVX2: small rather than fast
+constexpr bool many_streams = false;  // small rather than fast: machines where speed matters have AVX2
 TUTTI_INLINE void store_around_cache(void* to, Bytes<16> value) {
     _mm_stream_si128(static_cast<__m128i*>(to), bits<__m128i>(value));
 }

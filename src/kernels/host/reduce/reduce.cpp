@@ -1,4 +1,4 @@
-// Which variant reduce() is, decided on its first call.
+// Chooses the variant of reduce() on its first call.
 #include "kernels/reduce.hpp"
 
 #ifdef TUTTI_AVX
@@ -17,7 +17,8 @@ bool always() {
 }
 
 #ifdef TUTTI_AVX
-// Not by __builtin_cpu_supports: it needs a part of libgcc that Zig's runtime lacks, and clang 14 has no "f16c".
+// Instead of __builtin_cpu_supports, which needs a part of libgcc that Zig's runtime lacks; and clang 14 does not know
+// "f16c".
 struct Cpuid {
     unsigned a = 0, b = 0, c = 0, d = 0;
 };
@@ -29,7 +30,7 @@ Cpuid cpuid(unsigned leaf) {
     return says;
 }
 
-/// Whether the operating system keeps these registers of a thread: bits of XCR0.
+/// True if the operating system saves these registers on context switches. registers: bits of XCR0.
 bool keeps(unsigned registers) {
     if ((cpuid(1).c & bit_OSXSAVE) == 0) return false;
     unsigned low, high;

@@ -1,4 +1,4 @@
-// What reduce() computes, one element at a time. Every variant gives these bits (of a NaN: a NaN).
+// The definition of reduce(), one element at a time. Every variant gives the same bits, except for NaN payloads.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -50,7 +50,7 @@ T divide(T value, int divisor) {
         return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
 }
 
-// Element is what memory holds; T is what is computed with.
+// Element: the type in memory; T: the type of the computation.
 template <class Element, class T>
 void reduce_as(const Reduction& r) {
     const auto read = [&](const void* element) {

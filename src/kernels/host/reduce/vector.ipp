@@ -1,6 +1,6 @@
-// Vectors of the compiler (GCC, clang): the same source becomes AVX-512, AVX2, SSE2 or NEON by the flags of the file
-// that includes it. Everything is in unnamed namespaces and calls no inline function of another header: a function that
-// is compiled with wide instructions must not be the one that the linker keeps for the whole program.
+// Vector extensions of GCC and clang: the same source becomes AVX-512, AVX2, SSE2 or NEON by the compiler flags of the
+// including file. Everything is in unnamed namespaces and calls no inline functions of other headers. Otherwise the
+// linker could keep a function compiled with wide instructions for the whole program.
 #pragma once
 
 #include <stddef.h>
@@ -22,7 +22,7 @@ using Vector = typename VectorOf<T, bytes>::type;
 template <int bytes>
 using Bytes = Vector<uint8_t, bytes>;
 
-// Of any alignment. Not memcpy, which GCC 12 splits into 16 bytes each for AVX2.
+// Access with any alignment. Not by memcpy, which GCC 12 splits into parts of 16 bytes for AVX2.
 template <class T>
 struct [[gnu::packed, gnu::may_alias]] Unaligned {
     T value;
@@ -72,7 +72,7 @@ TUTTI_INLINE auto joined(V low, V high) {
     return joined(low, high, IndicesTo<2 * sizeof(V) / sizeof(low[0])>());
 }
 
-// Of 16 bytes as two words, because vectors of 8 bytes are foreign to GCC.
+// Halves of 16 bytes, as words, because GCC handles vectors of 8 bytes badly.
 TUTTI_INLINE Vector<uint16_t, 8> low_half(Vector<uint16_t, 16> v) {
     return bits<Vector<uint16_t, 8>>(bits<Vector<uint64_t, 16>>(v)[0]);
 }
@@ -87,7 +87,7 @@ TUTTI_INLINE bool aligned(const void* p, size_t bytes) {
     return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0;
 }
 
-// The first 0 < n < 16 bytes in a vector, without touching others: two loads that overlap.
+// Loads the first n bytes of a vector, 0 < n < 16, and touches no others. Uses two overlapping loads.
 TUTTI_INLINE Bytes<16> load_first(const char* from, size_t n) {
     uint64_t low, high = 0;
     if (n >= 8) {
