@@ -1,14 +1,14 @@
-// "Nothing more happens", shown without waiting for a while and hoping.
+// Waits until all other threads are blocked, for tests that show that nothing more happens without a fixed delay.
 #pragma once
 
 namespace tutti::harness {
 
-/// Returns once there was a moment when all other threads of this process slept, so that nothing but a time-out, or
-/// what the caller does next, goes on: each of them was asleep in two looks, with no switch of context between them.
-/// Threads that spin (blocks of emulated GPUs) never let it return. Throws std::runtime_error after 20 s.
+/// Returns once all other threads of this process slept at the same moment, so that only a time-out or the caller can
+/// make anything happen. A thread counts as asleep if it sleeps at two looks with no context switch between them.
+/// Threads that spin (blocks of emulated GPUs) prevent that. Throws std::runtime_error after 20 s.
 void until_all_sleep();
 
-/// Whether that is so now.
+/// True if all other threads sleep now.
 bool all_sleep();
 
 }  // namespace tutti::harness

@@ -1,4 +1,4 @@
-// One collective on the numbers of data.hpp, and what must come out of it.
+// Runs one collective on the data of data.hpp and checks the results.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +22,21 @@ struct Case {
     int root = 0;
     Where where = Where::out_of_place;
     bool mapped = false;           // buffers of tuttiMemAlloc
-    std::size_t shift = 0;         // elements that the buffers start after an aligned address
-    EmulatedGpus* gpus = nullptr;  // buffers in the memory of `device` there
+    std::size_t shift = 0;         // offset of the buffers from an aligned address, in elements
+    EmulatedGpus* gpus = nullptr;  // buffers are in the memory of `device`; nullptr for host memory
     int device = 0;
 };
 
 const char* name_of(Case::What what);
 
-/// Makes the buffers, calls, checks every element and what lies around the buffers. Throws std::runtime_error.
+/// Makes the buffers, calls the collective, and checks every element and the memory around the buffers. Throws
+/// std::runtime_error.
 void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream = nullptr);
 
-/// A communicator of this process: its ranks' handles.
+/// Makes a communicator whose ranks are all in this process. Returns their handles.
 std::vector<tuttiComm_t> make_comms(int ranks, const char* transport = nullptr);
 
-/// Whether all words are in the last error's text; comm: of that communicator, as tuttiGetLastError.
+/// True if the text of tuttiGetLastError(comm) has all words.
 bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words);
 
 /// Throws with tuttiGetLastError() unless result is success.

@@ -1,5 +1,5 @@
-// What an emulated GPU gives to mock adapters in the place of a dma-buf: a file that names a part of a memfd. Both
-// sides then see the same pages, at addresses of their own.
+// The stand-in for a dma-buf that emulated GPUs give to mock adapters: a file that names a range of a memfd. Both sides
+// map the same pages, each at its own addresses.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ inline std::uint64_t inode_of(int fd) {
     return fstat(fd, &file) == 0 ? file.st_ino : 0;
 }
 
-/// Of [offset, offset + bytes) of a memfd.
+/// Makes one for [offset, offset + bytes) of a memfd. An empty Fd on failure.
 inline Fd make_dma_buf(int fd, std::uint64_t offset, std::uint64_t bytes) {
     const DmaBuf content{DmaBuf::right, inode_of(fd), offset, bytes, fd};
     Fd made = make_memfd("dma-buf", sizeof content);
@@ -31,7 +31,8 @@ inline Fd make_dma_buf(int fd, std::uint64_t offset, std::uint64_t bytes) {
     return made;
 }
 
-/// Where an adapter sees [offset, offset + bytes) of the dma-buf; nullptr if it is none, is gone, or has less.
+/// Maps [offset, offset + bytes) of the dma-buf for an adapter; nullptr if the descriptor is not a dma-buf, if its
+/// memory is gone, or if it is shorter.
 inline std::byte* map_dma_buf(int dma_buf, std::uint64_t offset, std::uint64_t bytes) {
     DmaBuf content{};
     if (pread(dma_buf, &content, sizeof content, 0) != sizeof content || content.magic != DmaBuf::right) return nullptr;

@@ -1,5 +1,5 @@
-// GPUs made of host threads: what kernels/cuda would run on a device runs here, block by block, with the very same code
-// (see kernels/cuda/simt.hpp). Memory of a device is a memfd, so that processes can share it; streams are workers.
+// GPUs emulated by host threads. They run the same source of kernels/cuda as GPUs do, block by block (see
+// kernels/cuda/simt.hpp). Device memory is a memfd, so that processes can share it. A stream is a worker thread.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@ namespace tutti::harness {
 
 class EmulatedGpus : public gpu::Gpus {
   public:
-    /// blocks: how many run at the same time on a device; threads: in a block. peer_access: kernels of a device can use
-    /// the memory of others.
+    /// blocks: how many run at the same time on a device; threads: of a block. peer_access: true if kernels of a device
+    /// can access the memory of others.
     explicit EmulatedGpus(int devices = 2, int blocks = 16, unsigned threads = 3, bool peer_access = true);
     ~EmulatedGpus() override;
 
-    /// Under sanitizers only some types are: the others would take minutes to compile.
+    /// True if kernels for the type exist. Under sanitizers only some do, because others would take minutes to compile.
     static bool emulates(tuttiDataType_t type);
 
     void synchronize_stream(void* stream);
 
-    /// What is enqueued on a stream while it is captured, to be replayed on it, or on another one.
+    /// Work that is captured from a stream and can be replayed on it or on another one.
     using Work = std::function<std::optional<Error>()>;
-    /// Work, or what is made of it when the graph is launched.
+    /// A captured node: work, or a function that makes it when the graph is launched.
     struct Node {
         Work work;
         std::function<Work()> at_launch;
@@ -80,32 +80,32 @@ class EmulatedGpus : public gpu::Gpus {
     void await(int device, void* event) noexcept override;
     void drop(int device, void* event) noexcept override;
 
-    /// What their driver does for network adapters; set before anything is made on them.
+    /// How the emulated driver supports network adapters. Set it before any allocation.
     struct Adapters {
-        int exports = 16;  // of so many devices, the first ones, their memory can be given to adapters
+        int exports = 16;  // the first so many devices can export memory to adapters
         gpu::Arrival arrival = gpu::Arrival::after_flush;
         std::function<void()> flush = [] {};
     } adapters;
 
-    bool opens = true;  // what other processes share
+    bool opens = true;  // false: open() fails for memory that other processes share
 
-    /// Memory that can't be shared with other processes, nor with other devices.
+    /// Allocates memory that can't be shared with other processes or devices, as that of a CUDA memory pool.
     std::byte* allocate_from_pool(int device, std::size_t bytes);
-    /// How often a kernel could have told others where such memory lies.
+    /// How often a launch could have given peers a reference to such memory.
     int offers_of_pools() const;
 
     int launches() const;                                       // so far
-    int widest() const;                                         // the most channels of one of them
-    int host_functions() const { return host_functions_; }      // that were enqueued, or captured, so far
+    int widest() const;                                         // most channels of a launch so far
+    int host_functions() const { return host_functions_; }      // enqueued or captured so far
     int refused_shares() const;                                 // so far
     int flushes() const;                                        // so far
-    const std::byte* find_allocation(std::size_t bytes) const;  // the first one of that size; nullptr: there is none
+    const std::byte* find_allocation(std::size_t bytes) const;  // the first of that size; nullptr if there is none
     std::size_t pinned() const;                                 // bytes of host memory, now
     std::size_t allocations() const;                            // on all devices, now
 
   private:
     struct Allocation {
-        int device;  // -1: pinned
+        int device;  // -1 for pinned host memory
         Mapping mapping;
         Fd fd;
         std::uint64_t id;

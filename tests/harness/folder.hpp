@@ -1,4 +1,4 @@
-// Where tests write files.
+// A temporary folder for tests.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace tutti::harness {
 
-/// A folder that goes with its files.
+/// Creates a folder in /tmp and removes it with its files on destruction.
 struct Folder {
     Folder() {
         char name[] = "/tmp/tutti-test-XXXXXX";

@@ -1,17 +1,17 @@
-// Memory that nobody can leave unseen.
+// Buffers that detect accesses beyond their ends.
 #pragma once
 
 #include <cstddef>
 
 namespace tutti::harness {
 
-/// What memory around a buffer is filled with, and whether [first, last) still is.
+/// The fill byte of memory around buffers. untouched(): true if all bytes of [first, last) have it.
 constexpr unsigned char untouched_byte = 0xa5;
 bool untouched(const unsigned char* first, const unsigned char* last);
 
-/// Bytes between two pages without access: a read or a write beyond one end ends the program, whatever code does it
-/// and whatever it was compiled with. They lie at the front or at the back of what is between the pages; the rest, less
-/// than a page, has a pattern that must not change.
+/// A buffer between two inaccessible pages. It lies at the front or at the back of the memory between them, and an
+/// access beyond that end is a segmentation fault, with any compiler. The rest of the memory, less than a page, has a
+/// fill pattern that must not change.
 class Guarded {
   public:
     enum class At { front, back };
@@ -23,7 +23,7 @@ class Guarded {
     unsigned char* data() const { return room_ + begin_; }
     std::size_t size() const { return size_; }
 
-    /// Whether the pattern is as it was, but for `used` bytes from data() + `from` on.
+    /// True if all memory outside of [data() + from, data() + from + used) still has the fill pattern.
     bool untouched(std::size_t from, std::size_t used) const;
     bool untouched() const { return untouched(0, size_); }
 

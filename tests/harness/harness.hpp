@@ -10,7 +10,7 @@
 
 namespace tutti::harness {
 
-/// Built with the address or the thread sanitizer, ten times slower: long loops are cut short.
+/// True in builds with the address or the thread sanitizer, which are ten times slower. Long loops are then shortened.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool sanitized = true;
 #else
@@ -19,11 +19,11 @@ inline constexpr bool sanitized = false;
 
 void run(int ranks, const std::function<void(int rank)>& body);
 
-/// What random tests start from: TUTTI_TEST_SEED, or any number, another one in each run. Prints it when first called,
-/// so a log says how to run the same again, also one of a crash or a time-out.
+/// The seed of random tests: TUTTI_TEST_SEED, or another random number in each run. Prints it when first called, so
+/// that every log, also of a crash or a time-out, tells how to repeat the run.
 unsigned seed();
 
-/// The path of this program, to run it again: under valgrind, /proc/self/exe would run that.
+/// The path of this program, to run it again. (Under valgrind /proc/self/exe names valgrind.)
 std::string this_program();
 
 /// Runs tests of this program with other settings ("NAME=value ..."): what it says if they fail, else nothing.
@@ -32,11 +32,11 @@ std::string run_with(const std::string& settings, const std::string& tests);
 /// Whether valgrind runs this program: it keeps the descriptors below RLIMIT_NOFILE for itself.
 bool under_valgrind();
 
-/// How many descriptors this process has open, once that has been the same for 100 ms: what has ended may still be
-/// closing some.
+/// The number of open descriptors of this process, once it has not changed for 100 ms, because ending threads may still
+/// close some.
 std::ptrdiff_t open_descriptors();
 
-/// Throws std::runtime_error(what) unless holds.
+/// Throws std::runtime_error(what) if `holds` is false.
 void check(bool holds, std::string_view what);
 
 }  // namespace tutti::harness

@@ -1,5 +1,5 @@
-// Memory of emulated GPUs is a file that other processes open anew. Whether one has it open is told by a lock of such
-// an opening, which ends with it, however its process ends.
+// Detects whether another process has memory of an emulated GPU open. That memory is a file, which other processes open
+// again. Each such opening holds a lock (OFD), which ends with it, also if its process dies.
 #pragma once
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 
 namespace tutti::harness {
 
-/// fd: this process' opening of what another one has allocated.
+/// Takes the lock. fd: this process' own opening of memory that another process has allocated.
 inline void note_open(int fd) {
     struct flock whole {};
     whole.l_type = F_RDLCK;
@@ -16,7 +16,7 @@ inline void note_open(int fd) {
     if (fcntl(fd, F_OFD_SETLK, &whole) != 0) throw std::runtime_error("a lock of memory that was opened");
 }
 
-/// fd: the descriptor by which it was allocated.
+/// True if some opening holds the lock. fd: the descriptor with which the memory was allocated.
 inline bool is_open_elsewhere(int fd) {
     struct flock whole {};
     whole.l_type = F_WRLCK;

@@ -1,4 +1,4 @@
-// What this process listens on.
+// The listening sockets of this process.
 #pragma once
 
 #include <vector>

@@ -1,12 +1,12 @@
-// Connections that are reset under a process that knows nothing of it, as by a firewall on the way.
+// Resets a process' TCP connections without its knowledge, as a firewall on the path would.
 #pragma once
 
 #include <functional>
 
 namespace tutti::harness {
 
-/// Resets TCP connections of this process, each for both ends, without closing their descriptors; how many. chosen: of
-/// each whether it is to be one of them.
+/// Resets TCP connections of this process on both ends, without closing their descriptors. chosen: called for each
+/// connection; true to reset it. Returns the number of connections that were reset.
 int reset_connections(const std::function<bool()>& chosen = [] { return true; });
 
 }  // namespace tutti::harness

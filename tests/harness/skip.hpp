@@ -1,4 +1,4 @@
-// For a test case, or one of its sections, that this machine can't run.
+// Skips test cases, or sections of them, that this machine can't run.
 #pragma once
 
 #include <iostream>
@@ -8,8 +8,8 @@
 
 namespace tutti::harness {
 
-/// Says that the test case cannot run here, and what is missing; the case then returns. tools/count_tests.py counts it
-/// as skipped.
+/// Prints that the test case is skipped and what is missing. The caller then returns. tools/count_tests.py counts it as
+/// skipped.
 inline void skip(const std::string& missing) {
     std::cout << "\nskipped: " << Catch::getResultCapture().getCurrentTestName() << ": " << missing << std::endl;
 }

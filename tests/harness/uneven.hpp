@@ -1,5 +1,5 @@
-// Collectives whose rows differ in length, for tests of any executor: calls with random counts and displacements, and
-// what each rank must get; what is not a row stays as it was.
+// Uneven collectives for tests of any executor: calls with random counts and displacements, and the expected results.
+// Memory outside of rows must not change.
 #pragma once
 
 #include <algorithm>
@@ -23,21 +23,21 @@ inline constexpr Collective uneven_collectives[] = {Collective::all_to_all, Coll
 
 struct Case {
     Collective what;
-    Counts counts;  // all_to_all: of rank q for rank r at q * n + r; else of rank r's row
+    Counts counts;  // all_to_all: from rank q to rank r at q * n + r; otherwise the length of rank r's row
     tuttiDataType_t type = tuttiFloat32;
     tuttiRedOp_t op = tuttiSum;
     int root = 0;
     bool in_place = false;
     bool mapped = false;           // buffers of tuttiMemAlloc
     unsigned seed = 1;             // of the displacements
-    EmulatedGpus* gpus = nullptr;  // buffers on the rank's device of these: rank % count()
+    EmulatedGpus* gpus = nullptr;  // buffers are on device rank % count() of these; nullptr for the host
 };
 
 inline size_t at(int i) {
     return static_cast<size_t>(i);
 }
 
-/// Memory of elements, all 0xa5 but where something is put.
+/// A buffer of elements, filled with bytes 0xa5.
 class Elements {
   public:
     Elements(size_t count, tuttiDataType_t type, bool mapped = false, EmulatedGpus* gpus = nullptr, int device = 0)
@@ -82,7 +82,7 @@ class Elements {
     unsigned char* data_ = nullptr;
 };
 
-/// Rows in a random order, with gaps; empty ones anywhere, also in the midst of others.
+/// Random displacements: rows in a random order, with gaps. Empty rows are anywhere, also inside of others.
 struct Placed {
     Counts counts, displs;
     size_t end = 0;
@@ -101,7 +101,7 @@ struct Placed {
     }
 };
 
-/// One rank's call: its arguments, what it sends, and what it must get.
+/// One rank's call: its arguments, its input and the expected result.
 class Caller {
   public:
     Caller(const Case& c, int rank, int ranks)
@@ -123,7 +123,7 @@ class Caller {
     }
 
     tuttiResult_t call(tuttiComm_t comm, tuttiStream_t stream) {
-        // The arrays are the caller's again when the call has returned.
+        // The arrays belong to the caller again when the call has returned, so overwrite them.
         auto in = std::make_unique<Placed>(*in_), out = std::make_unique<Placed>(*out_);
         const tuttiResult_t result = issue(*in, *out, comm, stream);
         for (Placed* p : {in.get(), out.get()}) {
@@ -139,7 +139,7 @@ class Caller {
         if (send_ && !(*send_ == *sent_)) throw std::runtime_error(who + ": the send buffer was changed");
     }
 
-    /// What lies between and behind the rows is as it was, whatever became of them.
+    /// True if memory between and behind the rows is unchanged, whatever the rows contain.
     bool rows_only() const {
         std::vector<bool> in_row(out_->end + 1);
         for (size_t row = 0; row < out_->counts.size(); ++row)
@@ -162,10 +162,10 @@ class Caller {
         }
     }
 
-    /// Rank `from` gives elements of the row for `to` from here on.
+    /// The number of the first element of a row for rank `to`, as in Data.
     static size_t first(int to) { return at(to) << 32; }
     Data data() const { return {c_.type, c_.what == Collective::reduce_scatter ? std::optional(c_.op) : std::nullopt}; }
-    /// Writes what this rank must get in a row.
+    /// Writes the expected content of a row of this rank's output.
     void put_result(int row, size_t count, void* to) const {
         if (c_.what == Collective::reduce_scatter)
             data().put_result(n_, first(rank_), count, to);
@@ -174,7 +174,8 @@ class Caller {
         else
             data().put_input(row, first(c_.what == Collective::all_to_all ? rank_ : row), count, to);
     }
-    /// What row number `row` of the send buffer is for: a rank, or, where there is one row, this rank's own.
+    /// The rank for which a row of the send buffer is; this rank if there is one row. origin(): the same of the receive
+    /// buffer.
     int target(size_t row) const { return in_->counts.size() > 1 ? static_cast<int>(row) : rank_; }
     int origin(size_t row) const { return out_->counts.size() > 1 ? static_cast<int>(row) : rank_; }
 
@@ -201,7 +202,7 @@ class Caller {
         for (size_t row = 0; row < out_->counts.size(); ++row)
             put_result(origin(row), out_->counts[row], (*expected_)[out_->displs[row]]);
     }
-    /// A buffer of one row that is this rank's row of a larger one, which begins where it does.
+    /// A placement of one row, this rank's, at displacement `displ` of the larger buffer.
     Placed shifted(const Placed& larger, size_t displ) {
         Placed one({c_.counts[at(rank_)]}, random_);
         one.displs[0] = displ;
@@ -246,8 +247,7 @@ inline size_t rows_in(Collective c, int n) {
     return c == Collective::all_to_all ? at(n) * at(n) : at(n);
 }
 
-/// Lengths of many kinds: none, some, one that is much longer than all others, all the same. Less of each under
-/// sanitizers.
+/// Sets of row lengths: all empty, all equal, random, one much longer than the others. Fewer sets under sanitizers.
 inline std::vector<Counts> many_counts(size_t rows, unsigned seed) {
     std::mt19937 random(harness::seed() + seed);
     std::vector<Counts> all{Counts(rows, 0), Counts(rows, 1), Counts(rows, 40000)};
@@ -261,7 +261,7 @@ inline std::vector<Counts> many_counts(size_t rows, unsigned seed) {
     all.push_back(skewed);
     for (size_t& c : skewed) c += random() % 5;
     all.push_back(skewed);
-    Counts tiles(rows, 16384);  // whole tiles, where nothing short says where a row ends
+    Counts tiles(rows, 16384);  // whole tiles, where no short tile marks the end of a row
     for (size_t& c : tiles) c *= random() % 4;
     all.push_back(tiles);
     if (harness::sanitized) all = {all[1], all[4], all[6], all[8], all[9]};
