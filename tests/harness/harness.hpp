@@ -26,10 +26,11 @@ unsigned seed();
 /// The path of this program, to run it again. (Under valgrind /proc/self/exe names valgrind.)
 std::string this_program();
 
-/// Runs tests of this program with other settings ("NAME=value ..."): what it says if they fail, else nothing.
+/// Runs tests of this program in a new process with other settings ("NAME=value ..."). Returns its output if they fail,
+/// an empty string if they pass.
 std::string run_with(const std::string& settings, const std::string& tests);
 
-/// Whether valgrind runs this program: it keeps the descriptors below RLIMIT_NOFILE for itself.
+/// True if valgrind runs this program. Valgrind reserves descriptors below RLIMIT_NOFILE for itself.
 bool under_valgrind();
 
 /// The number of open descriptors of this process, once it has not changed for 100 ms, because ending threads may still

@@ -1,11 +1,11 @@
-// Whether all was right.
+// Judges the result of a job.
 #pragma once
 
 #include <string>
 
 namespace sim {
 
-/// Looks at the board and the world: empty, or what was wrong.
+/// Checks the board and the world. Returns the defect; empty if there is none.
 std::string judge();
 
 }  // namespace sim

@@ -1,4 +1,4 @@
-// What a process has, to be compared with what it had before: descriptors, mappings and threads.
+// Detects leaks of descriptors, mappings and threads of a process.
 #pragma once
 
 #include <map>
@@ -8,9 +8,9 @@ namespace sim {
 
 class Left {
   public:
-    /// What is there now.
+    /// Records what the process has now.
     Left();
-    /// Empty, or what has become more.
+    /// What has become more since `before`; empty if nothing has.
     std::string since(const Left& before) const;
 
   private:

@@ -1,4 +1,4 @@
-// What happened in a world, drawn: ranks as rows, time to the right.
+// Draws what happened in a world: ranks are rows, time goes to the right.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace sim {
 
-/// An SVG file. Where nothing happens for long, time is drawn shorter.
+/// The picture as SVG. Long times in which nothing happens are drawn shorter.
 std::string picture_of(std::span<const Event> events, int ranks, const std::string& title, const std::string& verdict);
 
 }  // namespace sim

@@ -1,9 +1,9 @@
-// How a job's ranks run it.
+// The part of a job that its ranks run.
 #pragma once
 
 namespace sim {
 
-/// The whole life of a process of the world: number 1 is rank 0 of it. The exit code.
+/// The main function of a process of the world; process 1 is rank 0. Returns the exit code.
 int take_part(int process);
 
 }  // namespace sim
