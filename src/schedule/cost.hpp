@@ -88,8 +88,8 @@ Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates
 Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
                     const std::function<Line(Rank, Rank)>& line, Cached cached = {});
 
-/// Sets price.time from the chain and work of one tile, and price.threads to rates.threads if sharing the work among a
-/// rank's threads takes less time.
+/// Sets price.time from the chain and work of one tile. Sets price.threads to min(rates.threads, channels) if that
+/// takes less time than one thread, else to 1.
 void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const Rates& rates);
 
 }  // namespace tutti

@@ -49,7 +49,7 @@ struct Report {
     char wrong[600];  // a defect that the rank has found; empty if none
 };
 
-/// A cause of errors on other ranks: who caused it, and when.
+/// A cause of errors on other ranks: the rank that caused it, and when.
 struct Cause {
     enum What { killed, aborted, revoked, left, excluded, differed, could_not_join } what;
     int rank;

@@ -60,7 +60,7 @@ struct World {
     unsigned preempt_one_in;           // at clock reads, locks, fences; 0: never
     unsigned stretch;                  // factor of ranks' sleeps, so that only wake-ups end them; 1: none
     unsigned socket_buffer;            // bytes of a TCP socket's buffer; 0: the kernel's default
-    bool crammed;                      // a send was incomplete: the next receive wakes all who wait for descriptors
+    bool crammed;                      // a send was incomplete: the next receive wakes all threads of key io
     std::uint32_t tag;                 // part of this world's addresses
     std::uint64_t most_switches, end;  // limits, beyond which the world counts as hung
     const char* verdict;               // why the world can't go on; nullptr if it can
