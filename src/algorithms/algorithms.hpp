@@ -30,9 +30,8 @@ struct Way {
     Make make;  // for 2 ranks or more, 0 <= rank < ranks
     /// Properties that prove() checks; the tests do so for many numbers of ranks.
     struct Promises {
-        bool in_rank_order =
-            false;  // one step adds all ranks' inputs in rank order, so that bits depend on nothing else
-        bool uneven_safe = false;  // rows may differ in length
+        bool in_rank_order = false;  // one step adds all inputs in rank order: bits depend on nothing else
+        bool uneven_safe = false;    // rows may differ in length
     } promises = {};
 };
 using Ways = std::vector<Way>;
@@ -45,8 +44,8 @@ struct Algorithm {
     Ways ways;
     std::function<ClosedForm(Collective, int ranks)> form;  // for 2 ranks or more
     int fifo_depth;                                         // slots per connection that suffice for any ranks
-    bool pull_safe;                // see schedule/hazards.hpp
-    bool push_safe;                // see schedule/hazards.hpp
+    bool pull_safe;                                         // see schedule/hazards.hpp
+    bool push_safe;                                         // see schedule/hazards.hpp
     std::string_view family = {};  // the row that stands for all compositions, itself included; otherwise empty
     bool usual = true;             // of a composition: the tuner tries it unasked if ranks are on several hosts
     /// Of a composition: its form on `hosts` hosts of `ranks` ranks each.

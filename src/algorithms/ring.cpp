@@ -20,9 +20,7 @@ Neighbours neighbours(const Request& q) {
 Program all_reduce(const Request& q) {
     const int n = q.ranks;
     const auto [prev, next] = neighbours(q);
-    const auto behind = [&](int k) {
-        return (q.rank + 2 * n - k) % n;
-    };  // the chunk that started k ranks behind
+    const auto behind = [&](int k) { return (q.rank + 2 * n - k) % n; };  // the chunk that started k ranks behind
     Program p = program_for(q, n);
     p.step({input(q.rank)}, {send(next)});
     for (int k = 1; k < n - 1; ++k) p.step({recv(prev), input(behind(k))}, {send(next)});

@@ -14,12 +14,12 @@ struct Reduction {
     std::size_t count = 0;                 // elements
     const void* const* sources = nullptr;  // combined in this order
     int source_count = 0;                  // >= 1
-    void* const* sinks = nullptr;  // all get the same result; a sink must equal a source or not overlap it
-    int sink_count = 0;            // >= 1
-    int scaled_source = -1;        // this source is first multiplied by *scalar and rounded; -1 if none
-    const void* scalar = nullptr;  // one element of type
-    int divide_by = 0;             // the result is divided by this; 0 if it is not divided
-    bool streaming = false;        // the sinks will not be read soon: use non-temporal stores where these are faster
+    void* const* sinks = nullptr;          // all get the same result; a sink must equal a source or not overlap it
+    int sink_count = 0;                    // >= 1
+    int scaled_source = -1;                // this source is first multiplied by *scalar and rounded; -1 if none
+    const void* scalar = nullptr;          // one element of type
+    int divide_by = 0;                     // the result is divided by this; 0 if it is not divided
+    bool streaming = false;  // the sinks will not be read soon: use non-temporal stores where these are faster
 };
 
 /// Computes a reduction with the widest instructions of this machine. 16- and 8-bit floats are computed in fp32 and

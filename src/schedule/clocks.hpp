@@ -28,7 +28,7 @@ class Clocks {
 
     std::span<const Program> programs_;
     const Matching& matching_;
-    std::vector<std::vector<std::uint32_t>> clocks_;  // [clock][program]: how many of its steps came before
+    std::vector<std::vector<std::uint32_t>> clocks_;      // [clock][program]: how many of its steps came before
     std::vector<std::uint32_t> users_, free_;             // [clock]: references; clocks without references
     std::vector<std::uint32_t> of_program_, of_message_;  // [program], [message]: their clock
 };

@@ -35,7 +35,7 @@ struct PartOfMessage {
 /// The messages of an ordered pair of ranks, numbered in their order from `first` on. (The name Connection belongs to
 /// the executors.)
 struct PairOfRanks {
-    std::uint32_t from, to;  // programs
+    std::uint32_t from, to;                // programs
     std::uint32_t first, messages, parts;  // first: index into Matching::messages
 };
 

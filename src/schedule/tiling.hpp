@@ -47,8 +47,8 @@ struct TileLimits {
 /// How a call is cut. A row of `count` elements has columns of `block` elements, and each column is cut into tiles,
 /// which are dealt to the channels in turn.
 struct Tiling {
-    std::size_t tile = 0;  // in elements
-    std::uint32_t tiles = 1;    // of each column, on all channels together
+    std::size_t tile = 0;     // in elements
+    std::uint32_t tiles = 1;  // of each column, on all channels together
     int channels = 1;
     std::size_t block = 0;      // in elements
     bool by_reference = false;  // tiles are long enough to be passed by reference

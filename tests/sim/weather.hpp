@@ -55,9 +55,9 @@ struct Network {
         int process;
     };
     struct Connection {
-        std::uint16_t port, listener;  // the caller's, the listener's
-        int from, to;                  // processes
-        std::uint64_t asked[2];  // by end (0: the caller): since when data is unacknowledged; 0 if none is
+        std::uint16_t port, listener;        // the caller's, the listener's
+        int from, to;                        // processes
+        std::uint64_t asked[2];              // by end (0: the caller): since when data is unacknowledged; 0 if none is
         std::uint64_t idle[2], interval[2];  // keep-alive: time before the first probe, between probes; 0: off
         std::uint64_t patience(int end) const { return idle[end] + 3 * interval[end]; }
         int error[2];                     // the error that an end gets instead of an end of file; 0 if none

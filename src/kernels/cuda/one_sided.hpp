@@ -83,7 +83,7 @@ struct GateChange {
     std::uint32_t first, count, key;
     const std::uint32_t* abort;
     std::uint64_t timeout_ns;
-    std::uint32_t* untouched;  // set to 1 when that is so; not set if the wait was aborted or timed out
+    std::uint32_t* untouched;  // set to 1 at the end, but not if the wait was aborted or timed out
 };
 
 /// The argument of the kernel.

@@ -118,7 +118,7 @@ class HostChannel {
     const BoundProgram::Exchange* exchange_list_;
     const Operand* message_list_;
     std::uint32_t steps_;
-    const bool packs_;  // messages may have several parts
+    const bool packs_;         // messages may have several parts
     std::uint32_t tiles_ = 0;  // of the job, on this channel
 
     const Job* job_ = nullptr;
@@ -150,8 +150,8 @@ class HostChannel {
         bool under_way = false;  // some parts of the message have been written
         std::size_t at = 0;      // offset of the next part
     };
-    std::vector<Outgoing> outgoing_;     // by connection
-    std::vector<std::size_t> incoming_;  // by connection: offset of the next part; 0 unless packs_
+    std::vector<Outgoing> outgoing_;                // by connection
+    std::vector<std::size_t> incoming_;             // by connection: offset of the next part; 0 unless packs_
     std::vector<WakeUp*> to_wake_;                  // sleeping peers, woken at the end of the step
     alignas(64) std::atomic<bool> claimed_{false};  // a thread has claim()ed the channel
 };
