@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// request.root is the peer. Sends to the own rank are plain copies and need no program.
+/// request.root is the peer. A send to the rank itself is a plain copy and needs no program.
 Program one_end(const Request& q) {
     TUTTI_ASSERT(q.root != q.rank);
     Program p = program_for(q);

@@ -12,8 +12,8 @@
 
 namespace tutti {
 
-/// The algorithms that a communicator has read from files. Owned by the communicator; not thread-safe. Rows that find()
-/// and candidates() return live as long as this object.
+/// The algorithms that a communicator has read from files. add() is called while the communicator is made; afterwards
+/// the object is constant and shared with the tuner. Rows that find() and candidates() return live as long as it does.
 class UserAlgorithms {
   public:
     /// ranks: of the communicator; slots: of each of its connections.

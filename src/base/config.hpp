@@ -54,7 +54,7 @@ struct Config {
     bool gdr;                     // network adapters may access GPU memory
     bool gdr_reads;               // they may also read it; otherwise only write
     std::string host_id;          // empty: derived from the system, see host_id() in os.hpp
-    int channels;                 // most for a large call; 0: by the cost model
+    int channels;                 // for large data, on GPUs at most; 0: by the cost model
     int threads;                  // of a rank on a CPU that share its large calls
     int gpu_queues;               // hardware queues that a process has on a GPU
     bool launch_order_implicit;   // kernels of all communicators run in launch order

@@ -32,8 +32,8 @@ struct PartOfMessage {
     bool first, last;       // of its message
 };
 
-/// The messages of an ordered pair of ranks, numbered in their order from `first` on. (The name Connection belongs to
-/// the executors.)
+/// The messages of an ordered pair of ranks, numbered in their order from `first` on. (The executors have a Connection,
+/// and two types of one name would violate the one-definition rule.)
 struct PairOfRanks {
     std::uint32_t from, to;                // programs
     std::uint32_t first, messages, parts;  // first: index into Matching::messages
