@@ -1,6 +1,6 @@
-// A kind of memory, and the arithmetic on it: the host's, or a GPU's with one stream. On the host a call is done when
-// it returns. On a GPU calls are enqueued on the stream, in order; those that return a number wait for it. One thread
-// at a time, except for allocate and free.
+// A kind of memory and the arithmetic on it: the host's, or a GPU's with one stream. On the host a call is complete
+// when it returns. On a GPU calls are enqueued on the stream, in order; a call that returns a number waits for it. One
+// thread at a time, except for allocate and free.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,29 @@
 
 namespace tutti::dp {
 
-/// Elements side by side.
+/// A contiguous run of elements.
 struct Run {
     DataType type;
     std::byte* at;
     std::size_t count;
 };
 
+/// Shared by everything whose memory it allocated.
 class Backend {
   public:
     virtual ~Backend() = default;                        // sweeps
-    virtual std::byte* allocate(std::size_t bytes) = 0;  // zeroed; throws what is lacking
-    virtual void free(std::byte* memory) noexcept = 0;   // after what is enqueued here
-    /// Gives back memory of GPUs and pinned memory that was freed. Waits for everything that the GPU has to do, which
-    /// includes kernels of other ranks that may wait for this one: so free() alone does not.
+    virtual std::byte* allocate(std::size_t bytes) = 0;  // zeroed; throws if there is no memory
+    virtual void free(std::byte* memory) noexcept = 0;   // takes effect after the work enqueued here
+    /// Returns freed GPU and pinned memory to the system. Waits for all work of the GPU, which includes kernels of
+    /// other ranks that may wait for this one; that is why free() alone does not do it.
     virtual void sweep() noexcept {}
-    virtual bool frees_at_once() const { return true; }  // sweep() has nothing to do
+    virtual bool frees_at_once() const { return true; }  // free() returns the memory, and sweep() does nothing
 
-    virtual tuttiStream_t stream() const = 0;            // for collectives on this memory
-    virtual bool reaches(const void* memory) const = 0;  // whether the functions below work on it
-    virtual void settle() = 0;                           // waits for everything that is enqueued
-    /// A moment in this backend's stream; nullptr on hosts. What another backend enqueues after follow() comes after
-    /// it.
+    virtual tuttiStream_t stream() const = 0;            // for collectives on this memory; nullptr on hosts
+    virtual bool reaches(const void* memory) const = 0;  // whether the functions below can access it
+    virtual void settle() = 0;                           // waits until all enqueued work is done
+    /// A point in this backend's stream, as a CUDA event; nullptr on hosts. Work that another backend enqueues after
+    /// follow() runs after that point.
     using Mark = std::shared_ptr<void>;
     virtual Mark mark() = 0;
     virtual void follow(const Mark& mark) = 0;
@@ -43,7 +44,7 @@ class Backend {
         settle();
     }
 
-    // As in numbers.hpp and optimizer.hpp.
+    // As the functions of the same names in numbers.hpp and optimizer.hpp.
     virtual void zero(DataType type, void* values, std::size_t count) = 0;
     virtual void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) = 0;
     virtual void add(DataType into_type, void* into, DataType from_type, const void* from, std::size_t count) = 0;
@@ -53,37 +54,41 @@ class Backend {
     virtual void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                         const void* gradients, const States& states) = 0;
     virtual double sum_of_squares(std::span<const Run> runs) = 0;
-    virtual std::size_t first_bad(std::span<const Run> runs) = 0;  // which run has one; how many there are: none
+    /// The index of the first run with a NaN or an infinity; runs.size() if there is none.
+    virtual std::size_t first_bad(std::span<const Run> runs) = 0;
 
-    /// into[0] = the greatest magnitude of `values`, 0 if there are none.
+    /// into[0] = the greatest magnitude in `values`, 0 if count is 0. `into` is in this backend's memory.
     virtual void largest(const float* values, std::size_t count, float* into) = 0;
-    /// values[i] *= fp8_scale(*largest, ranks), or back again.
+    /// values[i] *= fp8_scale(*largest, ranks); back: divides by it instead.
     virtual void scale(float* values, std::size_t count, const float* largest, int ranks, bool back) = 0;
 };
 using BackendPtr = std::shared_ptr<Backend>;
 
-/// One rank's. Which of them are the same depends on its device and on the options.
+/// The backends of one rank. Several of them may be the same object, depending on the device and the options.
 struct Backends {
     int device = TUTTI_DEVICE_CPU;
-    bool on_gpu = false, offloads = false;  // config.offload, on a GPU
-    BackendPtr values;                      // gradients and values; nullptr: none yet
-    BackendPtr jobs;    // the same memory, as jobs see it: `values` itself but in asynchronous modes on GPUs
-    BackendPtr states;  // what updates work on
-    BackendPtr pinned;  // nullptr on CPUs
+    bool on_gpu = false, offloads = false;  // offloads: config.offload, on a GPU
+    BackendPtr values;                      // for gradients and values; nullptr before the first use
+    BackendPtr jobs;    // the same memory for jobs; differs from `values` only in asynchronous modes on GPUs
+    BackendPtr states;  // for the optimizer's states and the updates
+    BackendPtr pinned;  // for pinned host memory; nullptr on CPUs
 
     static Backends of(int device, const Options& options);
     void settle() const;
     void sweep() const;
 };
 
-/// Of the host: memory that peers can map, and memory that nobody needs to.
+/// Host memory that peers can map.
 BackendPtr shared_host();
+/// Host memory that only this process uses.
 BackendPtr private_host();
 
-/// Of a GPU, with the caller's stream; and with a stream of its own, which waits for no other. gpu_backend.cpp
+// In gpu_backend.cpp.
+/// Memory of a GPU. Work is enqueued on the caller's stream.
 BackendPtr gpu_backend(int device, tuttiStream_t stream);
+/// Memory of a GPU, with a stream of its own that does not wait for any other stream.
 BackendPtr gpu_backend_beside(int device);
-/// Of the host: memory that a GPU copies from and to in the background.
+/// Pinned host memory, which a GPU copies from and to asynchronously.
 BackendPtr pinned_host();
 
 }  // namespace tutti::dp

@@ -1,15 +1,15 @@
 // The data-parallel layer of one rank: begin(), grad_ready() for every parameter, synchronize(), step(). Its parts:
 //
-//     Ranks, Attendance     communicators, and what ranks agree on; config.join: who still has batches
+//     Ranks, Attendance     communicators, and what ranks agree on; config.join: which ranks still have batches
 //     Backends, Storage     memory of the host or a GPU, and arithmetic there; buckets: gradients, values, states
-//     Iteration, LossScale  which gradients are ready, and which buckets may go; whether a step is made
-//     Reducer, Updater      gradients become one, and values go to all ranks; updates of what this rank owns
-//     Units, Versions       ZeRO-3: values come and go; asynchronous modes: values that have come, steps under way
-//     Handover              when ranks come or go: parts to their new owners
-//     Statistics, Trace, Worker (the thread of the jobs); checkpoint.hpp
+//     Iteration, LossScale  which gradients are ready, and which buckets may be reduced; whether a step is made
+//     Reducer, Updater      reduces gradients and distributes new values; updates the elements that this rank owns
+//     Units, Versions       ZeRO-3: gathers and releases values; asynchronous modes: received values, steps under way
+//     Handover              moves data to its new owners when ranks die or join
+//     Statistics, Trace, Worker (the thread that runs jobs); checkpoint.hpp
 //
-// Reductions are jobs of the Worker; on a GPU they only enqueue work, in the calling thread (asynchronous modes: in a
-// thread and a stream of their own). Each rank has its backends: ranks on CPUs and on GPUs may work together.
+// Reductions are jobs of the Worker. On a GPU they only enqueue work, in the calling thread (asynchronous modes: in a
+// thread and a stream of their own). Each rank has its own backends, so ranks on CPUs and on GPUs can work together.
 #pragma once
 
 #include <functional>
@@ -24,19 +24,19 @@
 
 namespace tutti::dp {
 
-/// Threads: as include/tutti/dp.h says of a tuttiDp_t. Functions without a comment are the C API's of that name.
+/// Owned by a tuttiDp_t; threads as dp.h says of that. A function without a comment is the C API's of the same name.
 class Engine {
   public:
-    /// What a rank asks for, or why that can't be.
+    /// What this rank registers; if its arguments were refused, the error to report to all ranks.
     struct Request {
         Registration registration;
         std::optional<Error> refusal;
     };
-    /// Collective: if one rank refuses, all do. comm outlives this.
+    /// Collective: if one rank refuses, the constructor throws on all ranks. comm must outlive this.
     Engine(Request request, tuttiComm_t comm);
     ~Engine();
 
-    /// The number, if it is a parameter's. Throws tuttiInvalidArgument.
+    /// Returns the parameter's number. Throws tuttiInvalidArgument if there is no such parameter.
     std::size_t checked(std::size_t parameter, const char* function) const;
     void* gradient(std::size_t parameter);
     void* data(std::size_t parameter);
@@ -77,7 +77,7 @@ class Engine {
     void expect(Phase phase, const char* function, const char* instead) const;
 
     // setup.cpp
-    struct Team;  // ranks that are going to work together
+    struct Team;  // the ranks of a communicator that the layer is about to use
     Team meet(tuttiComm_t comm, const std::optional<Error>& refusal, bool first);
     void join(Team team);
     void start_worker();
@@ -121,7 +121,7 @@ class Engine {
     void abandon_beside();
     void take_version();
     void apply(const Versions::Version& version);
-    /// Collective, before a call begins: if one rank's checks throw, all ranks throw, and nothing has happened.
+    /// Runs the checks of a call before it has any effect. Collective: if they throw on one rank, all ranks throw.
     void agree(const std::function<void()>& checks);
 
     Registration registration_;
@@ -135,16 +135,16 @@ class Engine {
     Progress progress_;
     LossScale loss_scale_;
     Statistics statistics_;
-    std::unique_ptr<Trace> trace_;  // nullptr: none was asked for
+    std::unique_ptr<Trace> trace_;  // nullptr if config.trace is 0
     Units units_;
     Versions versions_;
     Handover handover_;
     Notes notes_;
     Staging staging_;
-    std::unique_ptr<Saving> saving_;  // nullptr: none is under way
-    std::string checkpoint_;          // the last one that was saved or loaded
-    std::mutex looking_;              // for NaNs
-    std::unique_ptr<Worker> worker_;  // the last: it ends first
+    std::unique_ptr<Saving> saving_;  // the save in progress, nullptr if there is none
+    std::string checkpoint_;          // path of the last checkpoint that was saved or loaded
+    std::mutex looking_;              // serializes the NaN checks of concurrent grad_ready() calls
+    std::unique_ptr<Worker> worker_;  // declared last, so that its thread ends before the rest is destroyed
 };
 
 }  // namespace tutti::dp

@@ -1,4 +1,4 @@
-// Where a rank is in an iteration: which gradients are ready, and which buckets may go.
+// Where a rank is in an iteration: which gradients are ready, and which buckets may be reduced.
 #pragma once
 
 #include <atomic>
@@ -10,27 +10,29 @@
 
 namespace tutti::dp {
 
-/// ready(), finish() and what is const: any thread, between begin() and synchronized(). The rest: one thread.
+/// Owned by the Engine or an OnArrival. Any thread may call ready(), finish(), set_bad() and const functions while the
+/// phase is `collecting`. All other functions: one thread at a time, and none of the above meanwhile.
 class Iteration {
   public:
     enum class Phase { idle, collecting, synchronized };
 
-    /// parameters outlives this.
+    /// parameters must outlive this.
     explicit Iteration(const std::vector<Parameter>& parameters);
-    /// Of what begins next. record: the order in which gradients become ready.
+    /// Sets the buckets of the iterations that follow. record: keep the order in which gradients become ready.
     void lay_out(const Layout& layout, bool record);
 
     Phase phase = Phase::idle;
-    /// Throws tuttiInvalidUsage: "<function>: <instead>".
+    /// Throws tuttiInvalidUsage, "<function>: <instead>", unless the phase is `now`.
     void expect(Phase now, const char* function, const char* instead) const;
     void begin();
     void no_sync(bool on);
     bool no_sync() const { return no_sync_; }
 
-    /// A gradient has been written. Throws if it was ready before.
+    /// Marks a gradient as written in this pass. Throws tuttiInvalidUsage if it is ready already.
     void ready(std::size_t parameter);
-    /// It is where it is reduced. Launches the buckets that are complete with it, in their order, the same on all
-    /// ranks: launch(bucket), one at a time. on_complete(bucket): one has become complete; returns whether it may go.
+    /// Call after ready(), once the gradient is in the memory that is reduced. If it completes a bucket, calls
+    /// on_complete(bucket); if that returns true, calls launch(bucket) for each complete bucket that is next in order.
+    /// Buckets are launched one at a time and in the same order on all ranks. Does nothing while no_sync() is on.
     template <class OnComplete, class Launch>
     void finish(std::size_t parameter, OnComplete on_complete, Launch launch) {
         if (no_sync_) return;
@@ -42,49 +44,49 @@ class Iteration {
         if (!on_complete(bucket)) return;
         while (launched_ < complete_.size() && complete_[launched_]) launch(launched_++);
     }
-    /// Those that have not gone, complete or not.
+    /// Launches all remaining buckets, complete or not.
     template <class Launch>
     void launch_rest(Launch launch) {
         std::lock_guard lock(launching_);
         while (launched_ < complete_.size()) launch(launched_++);
     }
-    /// Those up to `bucket` that have not gone.
+    /// Launches the remaining buckets up to and including `bucket`, complete or not.
     template <class Launch>
     void launch_up_to(std::size_t bucket, Launch launch) {
         std::lock_guard lock(launching_);
         while (launched_ < complete_.size() && launched_ <= bucket) launch(launched_++);
     }
     std::size_t launched() const { return launched_; }
-    /// Gradients whose buckets have not gone count as never written.
+    /// Marks the gradients of all buckets that have not been launched as never written.
     void forget_rest();
 
     bool is_ready(std::size_t p) const { return flags_[p].load(std::memory_order_acquire) & ready_now; }
     bool touched(std::size_t p) const { return flags_[p].load(std::memory_order_acquire) & was_touched; }
     bool bad(std::size_t p) const { return flags_[p].load(std::memory_order_acquire) & not_finite; }
     void set_bad(std::size_t p) { flags_[p].fetch_or(not_finite, std::memory_order_relaxed); }
-    std::vector<std::size_t> missing() const;
-    /// config.findUnusedParameters: not updated, because no rank has used it.
+    std::vector<std::size_t> missing() const;  // trained parameters that are not ready
+    /// config.findUnusedParameters: true if no rank has used the parameter, so that it is not updated.
     bool skipped(std::size_t p) const { return skipped_[p] != 0; }
     void skip(std::vector<std::uint8_t> parameters) { skipped_ = std::move(parameters); }
 
     bool recording() const { return recording_; }
-    /// The order of this iteration; those that were not ready come last.
+    /// The order in which gradients became ready in this iteration; those that did not come last.
     std::vector<std::size_t> recorded() const;
 
   private:
     enum Flag : std::uint8_t { ready_now = 1, was_touched = 2, not_finite = 4 };
 
     const std::vector<Parameter>& parameters_;
-    std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;   // by parameter
+    std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;   // by parameter: Flags
     std::vector<std::uint8_t> skipped_;                    // by parameter
-    std::vector<std::size_t> bucket_, sizes_;              // by parameter; by bucket: parameters
-    std::unique_ptr<std::atomic<std::size_t>[]> pending_;  // by bucket: parameters that are not ready
+    std::vector<std::size_t> bucket_, sizes_;              // by parameter: its bucket; by bucket: how many parameters
+    std::unique_ptr<std::atomic<std::size_t>[]> pending_;  // by bucket: how many parameters are not ready
     bool no_sync_ = false, recording_ = false;
-    std::vector<std::size_t> order_;
-    std::atomic<std::size_t> recorded_{0};
-    std::mutex launching_;
-    std::vector<bool> complete_;  // by bucket
-    std::size_t launched_ = 0;
+    std::vector<std::size_t> order_;        // the first recorded_ entries: parameters as they became ready
+    std::atomic<std::size_t> recorded_{0};  // entries of order_ in use
+    std::mutex launching_;                  // guards the members below, and is held during launch()
+    std::vector<bool> complete_;            // by bucket
+    std::size_t launched_ = 0;              // buckets launched so far
 };
 
 }  // namespace tutti::dp

@@ -10,20 +10,22 @@
 
 namespace tutti::dp {
 
-/// Into how many shards buckets are cut, and which of them is a rank's; -1: none. Every shard has as many copies, and
-/// this is one of them. Ranks with the same number of a copy are a group: together they have all shards, once.
+/// What one rank owns of every bucket. Ranks with the same `copy` form a shard group: together they own each shard
+/// exactly once.
 struct Shards {
-    int owners = 1, own = 0;
-    int copies = 1, copy = 0;
+    int owners = 1, own = 0;   // shards that a bucket is cut into; the one that this rank owns, -1 if none
+    int copies = 1, copy = 0;  // copies that every shard has; the one that this rank has
 
-    /// Where this rank's part begins of `count` elements that copies share out; that of the next copy is where it ends.
+    /// Divides `count` elements among the copies. Returns the first element of the part of `its_copy`; the part ends
+    /// where that of its_copy + 1 begins.
     std::size_t begin_of(std::size_t count, int its_copy) const {
         return count * static_cast<std::size_t>(its_copy) / static_cast<std::size_t>(copies);
     }
 };
 
-/// hosts: by rank. By rank: what it owns. Where ranks can't be dealt to groups as was asked for, they are one group; if
-/// that is refused, tuttiInvalidArgument is thrown. Throws tuttiInvalidUsage if there are too few ranks for servers.
+/// Returns what each rank owns. hosts: by rank, the id of its host. If the ranks can't be divided into groups as
+/// config.shardRanks asks, throws tuttiInvalidArgument if `refuses`; otherwise all ranks form one group. Throws
+/// tuttiInvalidUsage if there are too few ranks for the servers.
 std::vector<Shards> deal_shards(const Options& options, std::span<const std::uint64_t> hosts, bool refuses);
 
 }  // namespace tutti::dp

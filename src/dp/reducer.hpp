@@ -1,4 +1,4 @@
-// In: how the gradients of a bucket become one. Out: how all ranks get the new values.
+// In: how the gradients of a bucket are reduced over ranks. Out: how all ranks get the new values.
 //
 //     mode            owners of a bucket     in                 out
 //     naive, DDP      every rank, all of it  all-reduce         -
@@ -20,52 +20,54 @@
 
 namespace tutti::dp {
 
-/// Collective, and on GPUs only enqueued. In jobs (worker.hpp), or where none is under way: one thread at a time.
+/// Owned by the Engine. Functions that communicate are collective. On GPUs they only enqueue work; norm(),
+/// sum_over_owners() and compression that works on the host wait for it. One thread at a time: in a job (worker.hpp),
+/// or in the caller's thread while no job is under way.
 class Reducer {
   public:
-    /// All outlive this.
+    /// All arguments must outlive this.
     Reducer(const Ranks& ranks, Storage& storage, const Iteration& iteration)
         : ranks_(ranks), storage_(storage), iteration_(iteration) {}
-    /// When ranks have joined: by what their gradients are divided.
+    /// Call after Ranks::join(): sets the divisor of the mean, for the new communicators.
     void join();
-    /// By what the sum over ranks is divided from now on, for the mean: so many ranks.
+    /// Divides sums by this many ranks, times the micro-batches, from now on.
     void divide_over(int ranks);
-    /// When buckets have been laid out, and when ranks have joined anew. Keeps what compression has kept.
+    /// Call after buckets have been laid out, and again after Ranks::join(). Keeps the residuals of compression.
     void make_compression();
-    /// What compression has kept for the next time.
+    /// Drops the residuals of compression (error feedback).
     void forget_residuals() const {
         if (compression_) compression_->forget();
     }
-    /// The step is not made: as if its gradients had never been reduced.
+    /// Restores the residuals to what they were before this step's reductions, because the step is not made.
     void take_back_residuals() const {
         if (compression_) compression_->take_back();
     }
-    /// By bucket: nullptr where nothing is kept.
+    /// Compression::residual() by bucket: nullptr where there is none.
     std::vector<std::vector<float>*> residuals() const;
-    /// The same for what compression begins with the next time.
+    /// Compression::factor() by bucket: nullptr where there is none.
     std::vector<std::vector<float>*> factors() const;
-    /// Moves what compression has kept of each parameter, too.
+    /// Storage::relayout(), which also moves the residuals of each parameter.
     void relayout(std::span<const std::size_t> order);
 
-    /// What is not in the bucket's gradients yet comes there; what has none is zero.
+    /// Copies this rank's gradients into the bucket, unless they are there already; zeroes those that were not written.
     void pack(const Bucket& bucket, std::byte* gradients) const;
-    /// Of the packed gradients of all ranks; the owned range is in own_grad afterwards.
+    /// Reduces the packed gradients over all ranks. The result of the owned range goes to bucket.own_grad.
     void reduce(Bucket& bucket, std::byte* gradients);
-    /// Every rank has all: the caller's gradients that are apart from the bucket become those of all ranks. touched:
-    /// the ones that this rank has written, or the others, if any rank has.
+    /// Copies reduced gradients to the caller's own gradient memory, in modes where every rank has all. touched: only
+    /// those that this rank has written; otherwise those that only other ranks have written.
     void hand_back(const Bucket& bucket, const std::byte* gradients, bool touched) const;
-    /// Of all gradients; no number or infinite if one of them is.
+    /// The 2-norm of all gradients, the same on all ranks; NaN or infinite if one of them is.
     double norm() const;
-    /// By parameter: what each rank has of what it owns becomes that of all of it, the same on all ranks.
+    /// norms: by parameter, in: sums over this rank's owned elements; out: over all elements, the same on all ranks.
     void sum_over_owners(std::span<Norms> norms) const;
-    // All gradients, also those in the caller's memory.
+    // Both change all owned gradients, and the caller's copies where every rank has all.
     void multiply(double factor) const;
     void clamp(double limit) const;
-    /// What compression has kept for the next time is in the unit of gradients, which has changed.
+    /// Multiplies the residuals: they are in the unit of the scaled gradients, and the loss scale has changed.
     void rescale_residuals(double factor);
-    /// All ranks get all owners' values of a bucket.
+    /// Sends the owners' values of a bucket to all ranks. into: room for the whole bucket.
     void spread(const Bucket& bucket, std::byte* into) const;
-    /// All ranks get root's values of a parameter that is not trained.
+    /// Broadcasts root's values of a parameter that is not trained.
     void send_still(std::size_t parameter, int root) const;
 
   private:
@@ -74,8 +76,9 @@ class Reducer {
     Resources::Part sum_in_place(const Bucket& bucket, std::byte* data, DataType type) const;
     std::vector<std::size_t> counts_of(const Bucket& bucket, int ranks) const;
     std::vector<Run> own_gradients() const;
+    /// Whether every rank owns a shard.
     bool all_own() const { return ranks_.shards().owners * ranks_.shards().copies == ranks_.size(); }
-    /// Two steps: the sums of groups, and then the sum of those.
+    /// config.hierarchical: first sum within each group, then over groups.
     bool by_groups() const { return storage_.options().hierarchical && ranks_.copies() != nullptr; }
     void reduce_over_copies(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                             tuttiRedOp_t op) const;
@@ -86,8 +89,9 @@ class Reducer {
     const Ranks& ranks_;
     Storage& storage_;
     const Iteration& iteration_;
-    int divisor_ = 1;
-    std::map<int, std::array<tuttiRedOp_t, tuttiNumTypes>> premultiplied_;  // by divisor, and by type
+    int divisor_ = 1;  // of sums over ranks and micro-batches; 1: sums are kept
+    /// By divisor and type: the operation that multiplies each input by 1 / divisor before it adds.
+    std::map<int, std::array<tuttiRedOp_t, tuttiNumTypes>> premultiplied_;
     std::unique_ptr<Compression> compression_;
 };
 

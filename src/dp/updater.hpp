@@ -1,4 +1,4 @@
-// The updates of what this rank owns, and how far they have come.
+// Updates the elements that this rank owns, and counts the updates.
 #pragma once
 
 #include <span>
@@ -10,28 +10,28 @@
 
 namespace tutti::dp {
 
-/// Steps that were begun; whose updates have all been made here; whose values have come from all ranks. A step that an
-/// error has ended has made them differ.
+/// How many steps were begun, how many of them this rank has fully applied to the elements that it owns, and of how
+/// many it has received all ranks' values. The numbers differ after an error in the middle of a step.
 struct Progress {
     long long begun = 0, updated = 0, received = 0;
-    bool half = false;  // some updates of step updated + 1 have been made, or some of a checkpoint is there
+    bool half = false;  // step updated + 1, or the load of a checkpoint, has been applied only in part
 };
 
-/// In jobs, or where none is under way: one thread at a time.
+/// Owned by the Engine. One thread at a time: in a job, or in the caller's thread while no job is under way.
 class Updater {
   public:
-    /// Both outlive this.
+    /// Both arguments must outlive this.
     Updater(Storage& storage, const Iteration& iteration)
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
-    /// A step begins: with config.offload the owned gradients come to the host.
+    /// Begins a step. With config.offload, copies the owned gradients to the host and waits for that.
     void begin();
-    /// tuttiDpLamb: norms of what this rank owns, by parameter. Changes nothing that a step changes.
+    /// tuttiDpLamb: returns, by parameter, the norms of the elements that this rank owns. Updates no value or state.
     std::vector<Norms> measure(const tuttiDpOptimizer_t& optimizer, double unscale);
-    /// And of all ranks, for the updates to come.
+    /// tuttiDpLamb: sets the norms of whole parameters for the updates that follow.
     void set_norms(std::span<const Norms> norms);
-    /// The step is made from here on: each parameter has had one update more.
+    /// Counts one more update of each parameter that is not skipped. Call once per step, before update().
     void count();
-    /// unscale: what gradients are multiplied by first.
+    /// Updates this rank's pieces of a bucket. unscale: the gradients are multiplied by this first.
     void update(const Bucket& bucket, const tuttiDpOptimizer_t& optimizer, double unscale = 1);
 
     std::vector<long long> counts;  // by parameter: how many updates it has had, the same on all ranks
@@ -41,7 +41,7 @@ class Updater {
     Place place_of(const Bucket& bucket, const Piece& piece, const tuttiDpOptimizer_t& optimizer, double unscale,
                    long long count) const;
 
-    std::vector<float> ratios_;  // by parameter, as trust_ratio() says
+    std::vector<float> ratios_;  // tuttiDpLamb: by parameter, its trust_ratio()
     Storage& storage_;
     const Iteration& iteration_;
 };

@@ -1,5 +1,5 @@
-// A rank that works: requests to servers and their answers. For each server a thread sends and another one receives, so
-// parts of different servers, and both directions of one, travel side by side.
+// A worker rank: sends requests to servers and receives their answers. Each server has a sender thread and a receiver
+// thread here, so parts of different servers, and both directions of one link, travel concurrently.
 #pragma once
 
 #include <condition_variable>
@@ -17,30 +17,30 @@
 
 namespace tutti::dp::ps {
 
-/// Any threads at once, but for the constructor, start() and the destructor.
+/// Owned by the Node. Any number of threads at once, except for the constructor, start() and the destructor.
 class Client {
   public:
-    /// settings and table outlive this; links by server.
+    /// settings and table must outlive this. links: by server.
     Client(const Settings& settings, const Table& table, std::vector<Link> links);
     ~Client();  // as abort(), unless it has left
     void start();
 
-    /// gradient nullptr: a pull; values nullptr: a push; both: both. unscale: what an update is to multiply
-    /// the gradient by first, in its precision. Returns the request, for wait(). Throws, and has
-    /// no effect, if a server of the key has failed.
+    /// Starts a push of gradient, a pull into values, or both; nullptr for what is not wanted. The buffers belong to
+    /// the client until wait(). unscale: the server multiplies the gradient by this first, in the precision of the
+    /// update. Returns the request, for wait(). Throws, without any effect, if a server of the key has failed.
     tuttiPsRequest_t request(const char* function, std::size_t key, const void* gradient, void* values,
                              double unscale = 1);
-    // The Snapshots of all parts of a key, in the order of its parts, come or go: snapshot_bytes(key) of them.
-    // Requests, as above, where servers update.
+    // Starts to fetch or store the Snapshots of all parts of a key, in the order of the parts: snapshot_bytes(key)
+    // bytes. Only where servers update. Otherwise as request().
     tuttiPsRequest_t fetch(const char* function, std::size_t key, std::byte* snapshots);
     tuttiPsRequest_t store(const char* function, std::size_t key, const std::byte* snapshots);
     std::size_t snapshot_bytes(std::size_t key) const;
-    /// Returns when the request has ended, and its buffers are the caller's again. Throws what befell it.
+    /// Waits until the request has ended; then its buffers belong to the caller again. Throws the request's error.
     void wait(tuttiPsRequest_t request);
     void clock();
     void set_learning_rate(double rate);
 
-    /// Waits for all requests and for the servers' good-bye. Throws the first failure.
+    /// Waits for all requests and for each server's last message. Throws the first failure.
     void leave();
     void abort(const Failure& why);
     void add_to(tuttiPsStatistics_t& statistics) const;
@@ -49,30 +49,31 @@ class Client {
     struct Request {
         std::size_t key = 0;
         Header::Kind kind = Header::Kind::pull;
-        std::byte* values = nullptr;  // where answers go
-        long long round =
-            0;  // the worker's pushes of the key with this one: where servers only sum, what a pull is for
-        std::size_t left = 0;  // sends and answers that have not ended
+        std::byte* values = nullptr;  // where answers are written
+        long long round = 0;          // pushes of the key so far, with this one: where servers only sum, the round
+        std::size_t left = 0;         // sends and answers that have not ended
         std::optional<Failure> error;
     };
+    /// A message that waits to be sent.
     struct Letter {
         Header header;
-        const std::byte* data = nullptr;  // that follows, `bytes` of it
+        const std::byte* data = nullptr;  // `bytes` bytes to send after the header; nullptr if there are none
         std::size_t bytes = 0;
     };
-    /// Of this worker's pushes of a key: how many there were, and up to which it has got the sum.
+    /// This worker's pushes of a key: how many it has made, and the last of them whose sum it has received.
     struct Pushes {
         long long made = 0, summed = 0;
     };
-    using Open = std::set<std::pair<std::uint64_t, std::size_t>>;  // requests and parts
+    using Open = std::set<std::pair<std::uint64_t, std::size_t>>;  // (request, part)
+    /// One server as this worker sees it. Guarded by mutex_, except for link and the threads.
     struct Server {
         explicit Server(Link its) : link(std::move(its)) {}
         Link link;
         std::deque<Letter> letters;
         std::condition_variable mail;
-        Open sending, awaited;  // gradients; answers
+        Open sending, awaited;  // data not sent yet; answers not received yet
         std::optional<Failure> failure;
-        bool closed = false;  // its threads end
+        bool closed = false;  // no more answers will be received
         Thread sender, receiver;
     };
 
@@ -95,12 +96,12 @@ class Client {
     const Table& table_;
     std::vector<std::unique_ptr<Server>> servers_;
 
-    mutable std::mutex mutex_;
-    std::condition_variable ended_;
+    mutable std::mutex mutex_;       // guards the members below, and each Server
+    std::condition_variable ended_;  // a request has ended, or a server has failed or closed
     std::map<std::uint64_t, Request> requests_;
-    std::uint64_t last_ = 0;
+    std::uint64_t last_ = 0;      // number of the last request
     std::vector<Pushes> pushes_;  // by key
-    double rate_;
+    double rate_;                 // learning rate of pushes from now on
     bool leaving_ = false;
     tuttiPsStatistics_t statistics_ = TUTTI_PS_STATISTICS_INITIALIZER;
 };

@@ -1,4 +1,4 @@
-// How far workers have come, as a server sees it, and the pulls that wait for slower ones: stale synchronous parallel.
+// The workers' clocks as a server sees them, and the pulls that wait for slower workers: stale synchronous parallel.
 //
 // (Q. Ho et al.: More effective distributed ML via a stale synchronous parallel parameter server. NIPS 2013.)
 #pragma once
@@ -14,15 +14,16 @@
 
 namespace tutti::dp::ps {
 
-/// A worker's clock is how many of its ticks have come behind pushes that have all been applied. Any thread. Pull: what
-/// waits, with a member `worker`.
+/// Counts the ticks (tuttiPsClock) of each worker. A worker's clock is the number of its ticks for which all earlier
+/// pushes have been applied. Owned by the Server. Any thread; guarded by mutex_. Pull: describes a waiting pull and has
+/// a member `worker`.
 template <class Pull>
 class Clocks {
   public:
-    /// bound: by how many clocks a worker may be ahead of the slowest when it pulls; negative: by any number.
+    /// bound: how many clocks a worker may be ahead of the slowest one when it pulls; negative if unbounded.
     Clocks(std::size_t workers, int bound) : workers_(workers), bound_(bound) {}
 
-    /// A push has come. Its clock, for applied().
+    /// Call when a push arrives. Returns its clock, for applied().
     long long push(int worker) {
         std::lock_guard lock(mutex_);
         Worker& w = of(worker);
@@ -34,7 +35,8 @@ class Clocks {
         return of(worker).ticks;
     }
 
-    /// The slowest worker's clock, if a pull with this clock may go on; otherwise it is kept until changes let it go.
+    /// Asks whether a pull of a worker at `clock` may be answered now. If so, returns the clock of the slowest worker,
+    /// or `clock` if that is lower. Otherwise keeps the pull and returns nullopt; a function below releases it.
     std::optional<long long> admit(long long clock, const Pull& pull, Deadline deadline) {
         std::lock_guard lock(mutex_);
         const long long least = slowest();
@@ -43,7 +45,7 @@ class Clocks {
         return std::nullopt;
     }
 
-    // Each returns the pulls that need not wait any more; admit() lets them through now.
+    // Each returns the pulls that it releases; admit() will now let them through.
     std::vector<Pull> applied(int worker, long long clock) {
         std::lock_guard lock(mutex_);
         Worker& w = of(worker);
@@ -63,7 +65,7 @@ class Clocks {
         std::erase_if(waiting_, [&](const Waiting& one) { return one.pull.worker == worker; });
         return released();
     }
-    /// Pulls that have waited too long, and do not wait any more.
+    /// Removes and returns the pulls whose deadline has passed.
     std::vector<Pull> expired(Deadline now) {
         std::lock_guard lock(mutex_);
         return taken([&](const Waiting& one) { return one.deadline <= now; });
@@ -86,7 +88,7 @@ class Clocks {
     struct Worker {
         bool lives = true;
         long long clock = 0, ticks = 0;
-        std::deque<std::size_t> unapplied{0};  // pushes, by clock from `clock` on to `ticks`
+        std::deque<std::size_t> unapplied{0};  // pushes not applied yet, for each clock from `clock` to `ticks`
     };
     struct Waiting {
         long long clock;

@@ -1,4 +1,4 @@
-// A rank of a group of parameter servers and workers: it serves, works, or both.
+// A rank of a job with parameter servers: it has a Server, a Client, or both.
 #pragma once
 
 #include <memory>
@@ -9,30 +9,32 @@
 
 namespace tutti::dp::ps {
 
+/// Owned by a tuttiPs_t handle or an OnArrival. Any number of threads at once, except leave() and the destructor.
 class Node {
   public:
     struct Request {
         Settings settings;
         std::vector<Key> keys;
-        std::optional<Error> refusal;  // why this rank can't take part
-        bool on_cpus = false;          // ranks on GPUs are refused
-        const char* function = "tuttiPsCreate";
-        const char* item = "key";
-        std::vector<std::string> texts;  // what ranks have to have in common besides, as Ranks::agree_on
+        std::optional<Error> refusal;            // if set, Create throws it on all ranks
+        bool on_cpus = false;                    // refuse ranks on GPUs
+        const char* function = "tuttiPsCreate";  // for error texts
+        const char* item = "key";                // for error texts
+        /// What must be equal on all ranks, as for Ranks::agree_on(). Empty: the settings and the keys.
+        std::vector<std::string> texts;
     };
-    /// Collective. comm is not used any more afterwards.
+    /// Collective. comm is used only in the constructor. If one rank refuses, all ranks throw.
     Node(Request request, tuttiComm_t comm);
 
-    /// Throws tuttiInvalidUsage if this rank does not work; the number of a key that there is not:
-    /// tuttiInvalidArgument.
+    /// This rank as a worker. Throws tuttiInvalidUsage if it only serves, and tuttiInvalidArgument if there is no such
+    /// key.
     Client& client(const char* function);
     Client& client(const char* function, std::size_t key);
     void serve();
-    /// As tuttiPsDestroy; may throw what went wrong.
+    /// As tuttiPsDestroy. Throws the first error.
     void leave();
     void abort();
     tuttiPsStatistics_t statistics() const;
-    /// body(place, its Snapshot) for each part of a key, in their order.
+    /// Calls body(PartPlace, Snapshot) for each part of a key, in order.
     template <class Body>
     void each_part(std::size_t key, Body body) const {
         for (const std::size_t part : table_.keys[key].parts)
@@ -47,8 +49,8 @@ class Node {
     Settings settings_;
     Table table_;
     int rank_ = 0;
-    std::unique_ptr<Server> server_;  // nullptr: this rank does not serve
-    std::unique_ptr<Client> client_;  // nullptr: it does not work
+    std::unique_ptr<Server> server_;  // nullptr if this rank does not serve
+    std::unique_ptr<Client> client_;  // nullptr if this rank does not work
 };
 
 }  // namespace tutti::dp::ps

@@ -1,7 +1,7 @@
-// A rank that serves. For each worker a thread receives requests and another one sends answers. Requests go to the
-// mailboxes of parts, and a few threads look after the parts that have mail: so updates of several parts run side by
-// side, and beside the transfers of the next ones. A timer looks for what has waited too long, and tells workers that
-// this server lives.
+// A server rank. Each worker has a receiver thread for its requests and a sender thread for the answers. Receivers put
+// requests into the mailboxes of parts, and config.threads update threads handle the parts that have mail. So several
+// parts are updated at the same time, and further requests arrive meanwhile. A timer thread ends pulls that have waited
+// too long, and tells workers regularly that this server is alive.
 #pragma once
 
 #include <condition_variable>
@@ -18,18 +18,19 @@
 
 namespace tutti::dp::ps {
 
+/// Owned by the Node. Any thread may call wait(), abort(), add_to() and state_bytes().
 class Server : private Answers {
   public:
-    /// Makes the parts. settings and table outlive this; links by worker.
+    /// Makes the parts. settings and table must outlive this. number: this server's; links: by worker.
     Server(const Settings& settings, const Table& table, int number, std::vector<Link> links);
     ~Server();  // as abort(), if workers are left
 
-    /// Before start(): where the values of a part of this server begin; nullptr where it only sums.
+    /// Where to write the initial values of one of this server's parts, before start(); nullptr where it only sums.
     std::byte* initial(std::size_t part) { return parts_[part]->initial(); }
     std::size_t state_bytes() const;
     void start();
 
-    /// Returns when all workers have left or died, and all they have pushed is applied. Throws why this has failed.
+    /// Waits until all workers have left or died and all their pushes are applied. Throws if this server has failed.
     void wait();
     /// Ends everything. Any thread, any number of times.
     void abort(const Failure& why);
@@ -39,19 +40,20 @@ class Server : private Answers {
   private:
     struct Answer {
         Header header;
-        Pool::Loan values;
-        std::size_t bytes = 0;  // of them
-        std::unique_ptr<Text> words = nullptr;
+        Pool::Loan values;                      // nullptr if there are none
+        std::size_t bytes = 0;                  // length of values
+        std::unique_ptr<Text> words = nullptr;  // nullptr if there are none
     };
+    /// One worker as this server sees it.
     struct Worker {
         explicit Worker(Link its) : link(std::move(its)) {}
         Link link;
-        std::mutex mutex;
+        std::mutex mutex;  // guards the members up to `left`
         std::condition_variable changed;
-        std::deque<Answer> answers;
-        std::size_t unapplied = 0;  // bytes of gradients
-        bool gone = false;          // it has died, or this server has been aborted
-        bool left = false;          // no answer follows
+        std::deque<Answer> answers;  // not sent yet
+        std::size_t unapplied = 0;   // bytes of gradients received and not applied yet
+        bool gone = false;           // it has died, or this server has been aborted
+        bool left = false;           // its last answer has been queued
         Thread receiver, sender;
     };
 
@@ -84,18 +86,18 @@ class Server : private Answers {
     const Settings& settings_;
     const Table& table_;
     Pool pool_{shared_host()};
-    std::vector<std::unique_ptr<Part>> parts_;  // by number; nullptr: another server's
-    std::vector<std::unique_ptr<Worker>> workers_;
+    std::vector<std::unique_ptr<Part>> parts_;      // by number; nullptr if another server has the part
+    std::vector<std::unique_ptr<Worker>> workers_;  // by number
     Clocks<Pull> clocks_;
 
-    mutable std::mutex mutex_;
+    mutable std::mutex mutex_;  // guards the members below, except failed_ and threads_
     std::condition_variable mail_, idle_, time_;
-    std::deque<std::size_t> ready_;  // parts with mail
-    std::size_t busy_ = 0;           // parts with mail, or looked after
-    std::size_t live_ = 0;           // workers
+    std::deque<std::size_t> ready_;  // parts with mail that no thread handles yet
+    std::size_t busy_ = 0;           // parts in ready_, or being handled
+    std::size_t live_ = 0;           // workers that have neither left nor died
     bool closing_ = false, aborted_ = false;
     std::optional<Failure> failure_;
-    std::atomic<bool> failed_{false};
+    std::atomic<bool> failed_{false};  // failure_ is set; for readers without the mutex
     tuttiPsStatistics_t statistics_ = TUTTI_PS_STATISTICS_INITIALIZER;
     std::vector<Thread> threads_;
 };
