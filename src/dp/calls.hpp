@@ -16,7 +16,7 @@ inline void must(tuttiResult_t result) {
     if (result != tuttiSuccess) throw Error(result, last_error());
 }
 
-/// The calls of body are issued together.
+/// Issues the calls that body makes as one group.
 template <class Body>
 void in_group(Body body) {
     must(tuttiGroupStart());

@@ -11,42 +11,45 @@
 
 namespace tutti::dp {
 
-/// What buckets are reduced with.
+/// What a Compression needs to reduce buckets.
 struct Resources {
-    BackendPtr backend;      // of the gradients
-    BackendPtr staging;      // of the host's, beside a GPU; nullptr where that is the host
-    tuttiComm_t comm;        // for memory of the backend
-    tuttiComm_t cpu_comm;    // for the host's
-    std::size_t most;        // elements of a bucket
-    bool may_be_taken_back;  // Compression::take_back() is called where a step is not made
-    /// Where this rank has a sum: all of it, or the part that it owns.
+    BackendPtr backend;      // for the gradients
+    BackendPtr staging;      // for pinned host memory; nullptr if gradients are on the host
+    tuttiComm_t comm;        // for memory of `backend`
+    tuttiComm_t cpu_comm;    // for host memory
+    std::size_t most;        // elements of the largest bucket
+    bool may_be_taken_back;  // Compression::take_back() may be called, so it has to keep the former residuals
+    /// The elements of a bucket whose sum this rank has: all, or those that it owns.
     struct Part {
         std::size_t begin, count;
     };
-    /// Adds up a whole bucket of all ranks, in place, in memory of the backend.
+    /// Sums a bucket over all ranks, in place. data: the whole bucket, in memory of `backend`.
     std::function<Part(std::size_t bucket, std::byte* data, DataType type)> sum;
 };
 
+/// Owned by the Reducer. One thread at a time.
 class Compression {
   public:
     virtual ~Compression() = default;
-    /// Replaces bucket.data by the mean of all ranks, or enqueues that; at least the part that this rank owns. Throws
-    /// what has failed. False: not for this bucket.
+    /// Replaces bucket.data by the mean over all ranks, or enqueues that; at least in the part that this rank owns.
+    /// Returns false, without effect, if it does not handle this bucket. Throws what has failed.
     virtual bool reduce(const tuttiDpBucket_t& bucket) = 0;
-    /// What was not sent of a bucket yet, by element; nullptr: nothing. Kept for as long as this lives.
+    /// What this rank has not sent of a bucket yet (error feedback), by element. Valid as long as this object; nullptr
+    /// if the compression keeps nothing.
     virtual std::vector<float>* residual(std::size_t /*bucket*/) { return nullptr; }
-    /// That as it was before the last reduce(), for take_back(); nullptr: it is not kept.
+    /// The residual before the last reduce(), for take_back(); nullptr if it is not kept.
     virtual std::vector<float>* residual_before(std::size_t /*bucket*/) { return nullptr; }
-    /// What the next reduce() of a bucket begins with, the same on all ranks; nullptr: nothing. Empty: it begins anew.
+    /// The matrix with which the next reduce() of a bucket begins, the same on all ranks; empty to begin anew; nullptr
+    /// if the compression has none.
     virtual std::vector<float>* factor(std::size_t /*bucket*/) { return nullptr; }
-    /// The step is not made for which buckets have been reduced last: what is kept is what it was before. Needs
-    /// Resources::may_be_taken_back.
+    /// Restores residuals and factors to what they were before the last reduce() of each bucket, because the step is
+    /// not made. Needs Resources::may_be_taken_back.
     virtual void take_back() {}
 
-    /// What was kept from bucket to bucket is forgotten.
+    /// Drops residuals and factors.
     virtual void forget() {}
 
-    /// nullptr: none was asked for.
+    /// Returns the hook or built-in compression of the options; nullptr if they have none.
     static std::unique_ptr<Compression> make(const Options& options, const Resources& resources);
 };
 

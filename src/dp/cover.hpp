@@ -1,4 +1,4 @@
-// From whom everything comes when ranks have died or come, and parts have new owners. Pure arithmetic.
+// Which rank supplies which elements when ranks have died or joined, and shards have new owners. Pure arithmetic.
 #pragma once
 
 #include <optional>
@@ -10,30 +10,31 @@
 
 namespace tutti::dp {
 
-/// Elements of a parameter that a rank has.
+/// Elements [first, first + count) of a parameter, which this rank supplies.
 struct Origin {
     int rank;
     std::size_t parameter, first, count;
 };
 
 struct Cover {
-    std::vector<Origin> origins;      // each element of what is trained once
-    std::optional<std::size_t> lost;  // a parameter of which nobody has some elements
+    std::vector<Origin> origins;      // each element of a trained parameter exactly once, unless it is lost
+    std::optional<std::size_t> lost;  // the first parameter with elements that no rank has
 };
 
-/// What a rank has, and since which step.
+/// The shards that a rank has, and the step after which they are as they are.
 struct Holding {
     Shards shards;
     long long step = 0;
-    bool whole = true;  // no update was made in part
+    bool whole = true;  // false if the next update has been applied only in part
 };
 
-/// Each element from the first of these ranks that has it. order: as parameters were dealt to buckets.
+/// Takes each element from the first rank that has it as it was after `step`. by_rank: what each rank has. order:
+/// trained parameters in the order in which they were dealt to buckets.
 Cover cover(const std::vector<Parameter>& parameters, std::span<const std::size_t> order, const Dealing& dealing,
             std::span<const Holding> by_rank, long long step);
 
-/// The last step that was made, or the one before, of which everything is there; the cover of the last one if neither.
-/// A layer that has made no step has nothing but its first values, which are of use only where nobody has made one.
+/// The last step that any rank has made, or the one before, whichever the ranks have completely. If neither, the last
+/// step, with a cover that names what is lost. Step 0, the first values, is used only if no rank has made a step.
 struct Standing {
     long long step;
     Cover cover;

@@ -1,5 +1,4 @@
-// Handles of the C API. Their memory is not given back when they are destroyed, so that destroyed ones are known as
-// such.
+// Handles of the C API. The memory of a destroyed handle is kept, so that a later use of it is recognised and refused.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace tutti::dp {
 
-/// Base of tuttiDp and tuttiPs. number: another one for each kind.
+/// Base of tuttiDp and tuttiPs. number: a magic number, different for each kind of handle.
 template <class Held, std::uint32_t number>
 struct Handle {
     static constexpr std::uint32_t living = number, dead = number - 1;
@@ -21,9 +20,10 @@ struct Handle {
     std::unique_ptr<Held> held;
 };
 
+/// Makes a handle that owns `held`. Any thread.
 template <class Of, class Held>
 Of* keep_handle(std::unique_ptr<Held> held) {
-    constexpr std::size_t most = 256;  // destroyed ones that are known as such; then the oldest serves again
+    constexpr std::size_t most = 256;  // handles to keep; beyond that, the oldest is reused if it was destroyed
     static std::mutex mutex;
     static auto* all = new std::vector<std::unique_ptr<Of>>;
     std::lock_guard lock(mutex);
@@ -38,7 +38,7 @@ Of* keep_handle(std::unique_ptr<Held> held) {
     return &handle;
 }
 
-/// What a living handle holds. name: of the argument.
+/// Returns what a living handle holds. name: the argument's, for error texts. Throws tuttiInvalidArgument.
 template <class Of>
 auto& held_by(Of* handle, const char* function, const char* name) {
     if (handle == nullptr) fail(tuttiInvalidArgument, "%s: %s is NULL", function, name);
@@ -47,7 +47,7 @@ auto& held_by(Of* handle, const char* function, const char* name) {
     return *handle->held;
 }
 
-/// The handle is dead from now on, and this caller alone owns what it held.
+/// Marks the handle as destroyed and returns what it held, to one caller only. Throws tuttiInvalidArgument.
 template <class Of>
 auto take_from(Of* handle, const char* function, const char* name) {
     held_by(handle, function, name);

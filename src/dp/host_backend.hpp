@@ -1,4 +1,4 @@
-// The host's arithmetic, for all memory that the host reaches.
+// Arithmetic on the host, for all memory that the host can access.
 #pragma once
 
 #include <cstring>

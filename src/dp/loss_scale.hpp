@@ -1,5 +1,5 @@
-// Loss scaling: gradients of a loss that was multiplied stay above the least of float16. Where one overflows, the step
-// is not made.
+// Loss scaling: the loss is multiplied, so that small gradients do not vanish in float16. If a gradient overflows, the
+// step is not made.
 //
 //     P. Micikevicius et al.: Mixed precision training. ICLR 2018.
 #pragma once
@@ -9,29 +9,29 @@
 
 namespace tutti::dp {
 
-/// What all ranks have alike, and a checkpoint keeps.
+/// The state that is the same on all ranks, except with config.onArrival, and is saved in checkpoints.
 struct ScaleState {
-    double scale = 0;  // 0: losses are not scaled
-    int good = 0;      // steps since the last change
+    double scale = 0;  // 0 if losses are not scaled
+    int good = 0;      // steps in a row without an overflow since the scale was last doubled
 };
 
-/// One thread at a time.
+/// Owned by the Engine or an OnArrival. One thread at a time.
 class LossScale {
   public:
-    /// window: after so many steps without an overflow the scale is doubled, as far as a float goes; 0: it stays. At an
-    /// overflow it is halved.
+    /// window: after this many steps in a row without an overflow the scale is doubled, up to `most`; after an overflow
+    /// it is halved. 0: the scale never changes.
     LossScale(double scale, int window) : state_{scale, 0}, least_(std::min(scale, 1.0)), window_(window) {}
 
     bool is_on() const { return state_.scale > 0; }
     const ScaleState& state() const { return state_; }
-    long long skipped() const { return skipped_; }  // steps
+    long long skipped() const { return skipped_; }  // steps that were not made
     void restore(const ScaleState& state) { state_ = state, finite_.reset(); }
 
-    /// An iteration begins: its loss is multiplied by state().scale.
+    /// Begins an iteration, whose loss is multiplied by state().scale.
     void begin() { used_ = state_.scale, finite_.reset(); }
-    /// Whether all gradients of this iteration are numbers; nullopt: nobody has looked yet.
+    /// Whether all gradients of this iteration are finite; nullopt before found().
     std::optional<bool> finite() const { return finite_; }
-    /// Somebody has looked. Returns by what the scale has changed for the next iteration.
+    /// Sets finite(), and the scale of the next iteration. Returns the factor by which the scale has changed.
     double found(bool finite) {
         const double before = state_.scale;
         finite_ = finite;
@@ -41,16 +41,16 @@ class LossScale {
         if (finite && window_ > 0 && state_.good >= window_) state_ = {std::min(before * 2, std::max(before, most)), 0};
         return state_.scale / before;
     }
-    /// What this iteration's gradients are to be multiplied by.
+    /// The factor that undoes the scale in this iteration's gradients; 1 after unscaled().
     double factor() const { return used_ > 0 ? 1 / used_ : 1; }
-    /// They have been.
+    /// Call after the gradients have been multiplied by factor().
     void unscaled() { used_ = 0; }
 
   private:
     static constexpr double most = 0x1p100;  // gradients that are all zero never overflow
 
     ScaleState state_;
-    double used_ = 0;  // by this iteration's gradients, as they are; 0: none
+    double used_ = 0;  // the scale that is in this iteration's gradients; 0 if none
     std::optional<bool> finite_;
     long long skipped_ = 0;
     double least_;

@@ -1,4 +1,4 @@
-// Muon: momentum whose step is made orthogonal. Of matrices; a step needs the whole one.
+// Muon: momentum whose step is made orthogonal. For matrices; a step needs the whole matrix.
 //
 //     K. Jordan et al.: Muon: an optimizer for hidden layers in neural networks. 2024,
 //     kellerjordan.github.io/posts/muon
@@ -14,9 +14,10 @@ struct MatrixShape {
     std::size_t rows, columns;
 };
 
-/// m = momentum * m + g;  u = g + momentum * m, all of whose singular values become about 1 by five steps of Newton and
-/// Schulz;  w -= learning rate * sqrt(max(1, rows / columns)) * u, after the decay apart from it. Row by row, g as in
-/// update(). A matrix depends on nothing but itself, so it has the same bits wherever it is updated.
+/// m = momentum * m + g;  u = g + momentum * m, whose singular values five Newton-Schulz steps bring to about 1;
+/// w -= learning rate * sqrt(max(1, rows / columns)) * u, after the decoupled weight decay. Matrices are row-major; g
+/// is not unscaled yet. The result depends on this matrix alone, so it has the same bits on whatever rank it is
+/// updated.
 void muon(const UpdateConstants<float>& c, MatrixShape shape, float* w, const float* g, float* m);
 
 }  // namespace tutti::dp

@@ -1,5 +1,5 @@
-// The layer with config.onArrival: a worker and a server of dp/ps, with a key for each parameter. Functions are the C
-// API's of that name, as Engine's; on a rank that only serves they have nothing to do.
+// The layer with config.onArrival: a worker and a server of dp/ps, with a key for each trained parameter. A function
+// without a comment implements the C function of that name. On a rank that only serves most of them do nothing.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,10 @@
 
 namespace tutti::dp {
 
+/// Owned by a tuttiDp_t handle; threads as for an Engine.
 class OnArrival {
   public:
-    /// Collective: if one rank refuses, all do.
+    /// Collective: if one rank refuses, the constructor throws on all ranks.
     OnArrival(Engine::Request request, tuttiComm_t comm);
     ~OnArrival();  // as tuttiPsDestroy
 
@@ -29,12 +30,12 @@ class OnArrival {
     void wait();
     void abandon();
     void set_learning_rate(double rate);
-    // arrival_checkpoint.cpp; for one rank alone
+    // In arrival_checkpoint.cpp. These concern one rank alone.
     void save(const char* path);
     void load(const char* path);
     void set_note(const char* key, const char* text);
     const Notes& notes() const { return notes_; }
-    /// Throws what went wrong on the way out.
+    /// As tuttiPsDestroy. Throws the first error.
     void leave();
 
     tuttiDpMemory_t memory() const;
@@ -58,15 +59,15 @@ class OnArrival {
 
     Registration registration_;
     Iteration iteration_;
-    std::vector<std::size_t> trained_;            // the parameter of each key, ascending
-    std::vector<std::unique_ptr<Block>> memory_;  // the layer's own values and gradients
+    std::vector<std::size_t> trained_;            // by key: its parameter, ascending
+    std::vector<std::unique_ptr<Block>> memory_;  // values and gradients that are not in the caller's memory
     std::vector<std::byte*> values_, gradients_;  // by parameter
-    std::vector<std::unique_ptr<Block>> halves_;  // by parameter: its gradient as it is sent; nullptr: as it is
-    std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0: none under way
+    std::vector<std::unique_ptr<Block>> halves_;  // by parameter: its gradient in 16 bits; nullptr if sent as it is
+    std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0 if none is under way
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
     Notes notes_;
-    std::unique_ptr<ps::Node> node_;  // the last: its threads end first
+    std::unique_ptr<ps::Node> node_;  // declared last, so that its threads end before the rest is destroyed
 };
 
 }  // namespace tutti::dp

@@ -1,4 +1,5 @@
-// The ranks that train together: the layer's communicators, and what ranks tell each other beside reductions.
+// The ranks that train together: the layer's communicators, and the control messages that ranks exchange beside
+// reductions.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +15,12 @@
 
 namespace tutti::dp {
 
-/// Whether a rank accepts what it was given, and why not.
+/// Whether a rank accepts a call, and the error text if not. Plain data, to be sent to other ranks.
 struct Verdict {
     tuttiResult_t code = tuttiSuccess;
     char words[500] = "";
 
-    /// What body throws.
+    /// Runs body, and returns the error that it throws.
     template <class Body>
     static Verdict of(Body body) {
         Verdict mine;
@@ -29,33 +30,33 @@ struct Verdict {
     }
 };
 
-/// Throws the first refusal.
+/// Throws the refusal of the first rank that has one.
 void judge(std::span<const Verdict> all);
 
-/// Owns communicators, split from the caller's: between join() and leave(). Functions that talk to other ranks
-/// are collective, block, and are for the callers' threads: comm() and cpu_comm() are for reductions, and jobs may be
-/// using them meanwhile. They throw what a communicator throws.
+/// Owned by the Engine, or by the constructor of a Node. From join() to leave() it owns communicators that were split
+/// from the caller's. Functions that exchange data with other ranks block and, except for send() and receive(), are
+/// collective. They are for the caller's thread and use a communicator of their own, because jobs may be using comm()
+/// and cpu_comm() meanwhile. They throw the communicator's error.
 class Ranks {
   public:
-    /// Who is there.
     struct Roster {
-        int rank = 0, size = 1;
-        std::vector<std::uint8_t> gpus;    // by rank: whether it is on one
-        std::vector<std::uint64_t> hosts;  // by rank
+        int rank = 0, size = 1;            // this rank; the number of ranks
+        std::vector<std::uint8_t> gpus;    // by rank: whether it is on a GPU
+        std::vector<std::uint64_t> hosts;  // by rank: the id of its host
     };
-    /// Before there are communicators: the ranks of comm tell each other who they are, and whether they agree. If one
-    /// refuses, all throw its text, and comm is as it was. via: memory on comm's device, where the words travel.
+    /// Exchanges the roster and the verdicts over comm, before join(). If one rank refuses, all ranks throw its error,
+    /// and comm can still be used. via: allocates memory on comm's device for the messages. Collective.
     static Roster meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine);
 
     ~Ranks() { leave(); }
-    /// users must outlive this, or the next join(). shards: by rank, the same on all of them, if there are any. groups:
-    /// whether groups and copies are to have communicators, if there are several.
+    /// Makes the communicators. Collective. users must outlive this, or the next join(). shards: by rank, the same on
+    /// all ranks; empty if nothing is sharded. groups: also make group() and copies(), if shards have several copies.
     void join(tuttiComm_t users, Roster roster, std::vector<Shards> shards = {}, bool groups = false);
-    /// Does not abort: other ranks may still read what they are to be told.
+    /// Destroys the communicators. Does not abort them: other ranks may still be reading their last messages.
     void leave() noexcept;
-    /// So that no rank waits for what does not come. Any thread.
+    /// Aborts the communicators, so that no rank waits for this one for ever. Any thread.
     void abort() const noexcept;
-    /// Ranks on GPUs: throws what has befallen kernels that were enqueued.
+    /// Throws the error of a kernel that was enqueued before, if this rank is on a GPU.
     void check() const;
 
     int rank() const { return roster_.rank; }
@@ -67,15 +68,15 @@ class Ranks {
     const Shards& shards() const { return shards_[static_cast<std::size_t>(rank())]; }  // this rank's
     const Shards& shards_of(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
     tuttiComm_t users() const { return users_; }        // the caller's
-    tuttiComm_t comm() const { return comm_; }          // for memory where gradients are
-    tuttiComm_t cpu_comm() const { return cpu_comm_; }  // for memory of hosts; comm() itself if no rank is on a GPU
-    /// As comm(), but of the ranks that have one copy of all shards, in the order of these; comm() itself if all have.
+    tuttiComm_t comm() const { return comm_; }          // for the memory where gradients are
+    tuttiComm_t cpu_comm() const { return cpu_comm_; }  // for host memory; comm() itself if no rank is on a GPU
+    /// As comm(), for this rank's shard group, in the order of the shards; comm() itself if there is one group.
     tuttiComm_t group() const { return group_ != nullptr ? group_ : comm_; }
-    /// And of those that have a copy of the same shard, in the order of ranks; nullptr: there is one.
+    /// As comm(), for the ranks that have a copy of this rank's shard, in the order of ranks; nullptr if there is one.
     tuttiComm_t copies() const { return copies_; }
 
     void barrier() const { must(tuttiBarrier(control_, nullptr)); }
-    /// What every rank has to say, by rank. T is plain data, and all say equally much.
+    /// All ranks' elements, in the order of ranks. T is plain data, and all ranks give equally many.
     template <class T>
     std::vector<T> gather(std::span<const T> mine) const {
         std::vector<T> all(mine.size() * static_cast<std::size_t>(size()));
@@ -95,7 +96,7 @@ class Ranks {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint8, tuttiMax, control_, nullptr));
     }
 
-    /// From one rank to another one, which receives as many bytes.
+    /// A message to rank `to`, which calls receive() with as many bytes.
     void send(std::span<const std::byte> what, int to) const {
         must(tuttiSend(what.data(), what.size(), tuttiUint8, to, control_, nullptr));
     }
@@ -103,17 +104,17 @@ class Ranks {
         must(tuttiRecv(what.data(), what.size(), tuttiUint8, from, control_, nullptr));
     }
 
-    /// Of all ranks, place by place.
+    /// Sums each element over all ranks, in place.
     void sum(std::span<std::uint64_t> values) const {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));
     }
 
-    /// The first rank with the most steps among those that have something; among all if none has.
+    /// The first rank with the most steps among those that pass has = true; among all ranks if none does.
     int furthest(long long steps, bool has = true) const;
 
-    /// By rank; none if nobody refuses, which takes one byte.
+    /// All verdicts, by rank; empty if no rank refuses, which costs an exchange of one byte.
     std::vector<Verdict> verdicts(const Verdict& mine) const;
-    /// body throws or not; then all ranks do: tuttiInvalidUsage, with the first one's text.
+    /// Runs body. If it throws on any rank, all ranks throw tuttiInvalidUsage with the text of the first such rank.
     template <class Body>
     void all_or_none(Body body) const {
         Verdict mine = Verdict::of(body);
@@ -121,15 +122,15 @@ class Ranks {
         judge(verdicts(mine));
     }
 
-    /// texts[0]: the options of `function`; the others: its items. Throws tuttiInvalidUsage on all ranks if they
-    /// differ, with the first difference.
+    /// Compares texts over ranks: texts[0] describes the options of `function`, the others its items. If they differ,
+    /// throws tuttiInvalidUsage on all ranks, with the first difference.
     void agree_on(const char* function, const char* item, std::span<const std::string> texts) const;
 
   private:
     Roster roster_;
     std::vector<Shards> shards_;  // by rank
     tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr, group_ = nullptr, copies_ = nullptr;
-    tuttiComm_t control_ = nullptr;  // of CPUs, for callers' threads
+    tuttiComm_t control_ = nullptr;  // on CPUs, for the caller's thread
 };
 
 }  // namespace tutti::dp

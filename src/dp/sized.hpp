@@ -1,4 +1,5 @@
-// Structs of programs that were built with another dp.h, which has fewer fields at their ends, or more: dp.h, (8).
+// Reads and fills structs of programs that were built with another version of dp.h, whose structs end with fewer or
+// more fields. See dp.h, (8).
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace tutti::dp {
 
-/// Bytes of a struct as the first version had it, which ended with this field. Then fields were added.
+/// The size of a struct in the first version, where this was its last field.
 template <class Struct, class Field>
 constexpr std::size_t end_of(std::size_t offset, Field Struct::*) {
     return (offset + sizeof(Field) + alignof(Struct) - 1) / alignof(Struct) * alignof(Struct);
@@ -39,8 +40,8 @@ void check_size(const char* function, std::size_t size) {
              function, size, first_size<Struct>);
 }
 
-/// What the caller has handed in: `count` structs of `size` bytes. NULL: none. What the caller does not know is 0; what
-/// is not known here must be. Throws tuttiInvalidArgument.
+/// Copies `count` structs of `size` bytes each from the caller. Fields that the caller does not have are 0; fields that
+/// this library does not have must be 0. Throws tuttiInvalidArgument. Returns none if `given` is nullptr.
 template <class Struct>
 std::vector<Struct> read_sized(const char* function, const Struct* given, std::size_t count, std::size_t size) {
     check_size<Struct>(function, size);
@@ -59,7 +60,7 @@ std::vector<Struct> read_sized(const char* function, const Struct* given, std::s
     return all;
 }
 
-/// To a caller's struct of `size` bytes; what is not known here is 0.
+/// Copies value to the caller's struct of `size` bytes. Fields that this library does not have become 0.
 template <class Struct>
 void fill_sized(const char* function, Struct* into, std::size_t size, const Struct& value) {
     check_size<Struct>(function, size);

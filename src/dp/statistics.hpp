@@ -1,4 +1,4 @@
-// Numbers of iterations, steps and buckets, for the caller.
+// The caller's statistics of iterations, steps and buckets.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace tutti::dp {
 
-/// Any thread; but begin() and lay_out() while no other uses it. Times are microseconds since begin().
+/// Owned by the Engine or an OnArrival. Any thread, except that no other may use it during begin() and lay_out(). Times
+/// are in microseconds since begin(). mutex_ guards all_ and buckets_.
 class Statistics {
   public:
     void lay_out(const Layout& layout) {
@@ -30,14 +31,14 @@ class Statistics {
         const double now = us_between(begun_, Clock::now());
         change([&](auto&) { buckets_[bucket].readyUs = now; });
     }
-    /// begun: the iteration that it was of.
+    /// begun: when the iteration of this reduction began.
     void reduced(std::size_t bucket, Deadline begun, Deadline start, Deadline end) {
         change([&](auto&) {
             buckets_[bucket].startUs = us_between(begun, start);
             buckets_[bucket].endUs = us_between(begun, end);
         });
     }
-    /// Synchronize, which was called then, ends.
+    /// Call at the end of Synchronize. called: when it was called.
     void synchronized(Deadline called) {
         const double entered = us_between(begun_, called), waited = us_between(called, Clock::now());
         change([&](tuttiDpStatistics_t& all) {
@@ -50,7 +51,7 @@ class Statistics {
             ++all.iterations;
         });
     }
-    /// A staleness was observed: so many steps.
+    /// Counts an observed staleness, in steps.
     void stale(long long steps) {
         change([&](tuttiDpStatistics_t& all) {
             all.largestStaleness = std::max(all.largestStaleness, static_cast<int>(steps));

@@ -1,4 +1,4 @@
-// Ranks that have told each other who they are, and are going to work together.
+// The ranks of a communicator after they have exchanged the roster, before the layer's communicators are made.
 #pragma once
 
 #include <vector>

@@ -10,12 +10,13 @@
 
 namespace tutti::dp {
 
+/// Owned by the Engine. Any thread; mutex_ guards events_.
 class Trace {
   public:
     enum class Track { caller = 1, layer = 2 };
-    /// Any thread. After a million events no more are kept.
+    /// Drops events after the first million.
     void add(Track track, std::string name, Deadline begin, Deadline end);
-    /// In the format of Chrome's traces. Throws tuttiSystemError that names the file.
+    /// Writes all events in the format of Chrome's traces. Throws tuttiSystemError that names the file.
     void write(const std::string& path, int rank) const;
 
   private:
@@ -29,7 +30,7 @@ class Trace {
     std::vector<Event> events_;
 };
 
-/// Adds what happened during its life.
+/// Adds an event from its construction to its destruction. trace: nullptr to do nothing.
 class Span {
   public:
     Span(Trace* trace, Trace::Track track, const char* name)

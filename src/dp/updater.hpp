@@ -25,7 +25,7 @@ class Updater {
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
     /// Begins a step. With config.offload, copies the owned gradients to the host and waits for that.
     void begin();
-    /// tuttiDpLamb: returns, by parameter, the norms of the elements that this rank owns. Updates no value or state.
+    /// tuttiDpLamb: returns, by parameter, the norms of the elements that this rank owns. Makes no update.
     std::vector<Norms> measure(const tuttiDpOptimizer_t& optimizer, double unscale);
     /// tuttiDpLamb: sets the norms of whole parameters for the updates that follow.
     void set_norms(std::span<const Norms> norms);

@@ -1,4 +1,4 @@
-// Bounded staleness: values as they were after some step, which have come from all ranks, and the steps under way.
+// Bounded staleness: the values after a step, as they arrive from all owners, and the steps that are under way.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace tutti::dp {
 
-/// arrived(): the layer's thread; the rest: the caller's.
+/// Owned by the Engine. The Worker's thread calls arrived(), the caller's thread everything else. mutex_ guards
+/// versions_.
 class Versions {
   public:
     struct Version {
@@ -23,7 +24,8 @@ class Versions {
         std::lock_guard lock(mutex_);
         versions_.push_back(std::move(version));
     }
-    /// The newest; with most, the newest that is not newer than that. Older ones are forgotten.
+    /// Removes and returns the newest version, or the newest that is at most step `most`, and drops older ones. nullopt
+    /// if there is none.
     std::optional<Version> take(std::optional<long long> most = std::nullopt) {
         std::lock_guard lock(mutex_);
         std::optional<Version> taken;
@@ -34,22 +36,24 @@ class Versions {
         return taken;
     }
 
-    /// A step is under way as this job.
+    /// Notes that this job makes the next step.
     void issued(std::uint64_t job) { jobs_.push_back(job); }
-    /// The job that must have ended so that at most `bound` steps are under way; 0: none. Asked for once.
+    /// Returns the job to wait for so that at most `bound` steps are under way; 0 if there is none. Forgets that job
+    /// and all earlier ones.
     std::uint64_t beyond(std::size_t bound) {
         std::uint64_t job = 0;
         for (; jobs_.size() > bound; jobs_.pop_front()) job = jobs_.front();
         return job;
     }
 
-    /// A GPU's values that have been taken, perhaps only in its stream: until the next step's job has ended.
+    /// Values of a version that was taken on a GPU. Copies from them may still be in the caller's stream, so they are
+    /// kept until the next step's job has ended.
     std::vector<Pool::Loan> leaving;
 
   private:
     std::mutex mutex_;
     std::deque<Version> versions_;
-    std::deque<std::uint64_t> jobs_;  // of steps
+    std::deque<std::uint64_t> jobs_;  // the jobs of the steps under way
 };
 
 }  // namespace tutti::dp
