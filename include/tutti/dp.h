@@ -1,9 +1,9 @@
 /* Tutti: data parallelism. Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0
  *
- * A thin layer over a communicator, for any framework or a plain training loop: every rank computes gradients from its
- * part of the batch, and this layer makes one gradient of them while the backward pass still runs, and if wanted the
- * update of the parameters, too. It knows pointers, counts and types, no tensors. This header is its manual;
- * docs/data-parallel.md says which mode to take when.
+ * A thin layer over a communicator, for any framework or a plain training loop. Every rank computes gradients from its
+ * part of the batch. The layer reduces them over ranks while the backward pass still runs, and updates the parameters,
+ * too, if that is wanted. It knows pointers, counts and types, but no tensors. This header is the manual;
+ * docs/data-parallel.md says when to use which mode.
  *
  *     tuttiDpCreate(&dp, parameters, count, &config, comm);
  *     for (;;) {
@@ -11,72 +11,84 @@
  *         forward();
  *         for each parameter, from the last layer to the first:
  *             add to the gradient, then tuttiDpGradReady(dp, parameter);
- *         tuttiDpSynchronize(dp);                              now gradients are those of the whole batch
- *         tuttiDpStep(dp);                                     if the layer updates; else an update of your own
+ *         tuttiDpSynchronize(dp);                              gradients are now those of the whole batch
+ *         tuttiDpStep(dp);                                     if the layer updates; otherwise update them yourself
  *     }
  *
  * Conventions, besides those of tutti.h
  *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, ClipValue, Unscale, Gather,
  *      ResetErrorFeedback, Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the
  *      same order. The others concern one rank alone.
- *  (2) One thread at a time uses a tuttiDp_t, except that tuttiDpGradReady may be called from several threads at once.
- *  (3) The layer works on communicators of its own, split from yours, and on CPUs in a thread of its own: yours stays
- *      free for other calls meanwhile.
- *  (4) Errors. What is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect. If one rank's arguments are
- *      wrong, or its call is in the wrong place, all ranks are told at once, with the same code and a text that names
- *      the rank: in Create, Broadcast, CheckEqual, FindNan, Save, Load, Move, and in modes that shard in Step, ClipNorm
- *      and ClipValue, which wait for all ranks' calls for that. A refused Synchronize, Gather or Release concerns its
- *      rank alone: the others wait for it, until it makes the right call or calls Abandon. One case has an effect: a
- *      Synchronize that misses gradients, and anything that fails while data moves, ends the layer's communicator, so
- *      that no other rank waits for ever: they get tuttiRemoteError that names the rank. From then on every call
- *      returns the first error, and only Abandon, Move and Destroy are of use. Parameters are whole then, unless an
- *      update failed in Step in a mode that sends parameters around (servers, ZeRO): then load a checkpoint.
+ *  (2) One thread at a time uses a tuttiDp_t, except that several threads may call tuttiDpGradReady at once.
+ *  (3) The layer uses communicators of its own, split from yours, and on CPUs a thread of its own. Your communicator
+ *      stays free for other calls.
+ *  (4) Errors.
+ *      - A call that is refused (tuttiInvalidArgument, tuttiInvalidUsage) has no effect.
+ *      - If one rank's arguments are wrong, or its call is in the wrong place, all ranks are told at once, with the
+ *        same code and a text that names the rank: in Create, Broadcast, CheckEqual, FindNan, Save, Load, Move, and in
+ *        modes that shard also in Step, ClipNorm and ClipValue, which wait for all ranks' calls for that.
+ *      - A refused Synchronize, Gather or Release concerns its rank alone. The others wait for that rank until it makes
+ *        the right call or calls Abandon.
+ *      - A Synchronize that misses gradients, and any failure while data moves, ends the layer's communicator, so that
+ *        no other rank waits for ever: the others get tuttiRemoteError with a text that names the rank. From then on
+ *        every call returns the first error, and only Abandon, Move and Destroy are of use. The parameters are intact
+ *        then, unless an update failed in Step in a mode that sends parameters around (servers, ZeRO): in that case
+ *        load a checkpoint.
  *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
- *      ranks, and the same as one rank that adds the gradients of n parts in rank order. Without, they give the same
- *      bits from run to run. Compression and staleness change results, as said there.
- *  (6) GPUs. Where the ranks of comm are on GPUs, values and gradients are in their memory, and so is what is handed
- *      out. All work is enqueued on config.stream by the calling thread, and most calls return before it is done. Use
- *      that stream for your kernels, too, or order the two by events: config.stream has to wait for yours before
- *      GradReady, FindNan, Release and Step, and yours for config.stream after Begin, Gradient, Gather, Synchronize and
- *      Step. What reads results waits for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
- *      CheckEqual, FindNan, Save, Load. Statistics' times are those of enqueuing. What befalls a kernel is told by a
- *      later call; a Step behind it may have spoilt the parameters, unless config.elastic is 1: load a checkpoint.
- *      Updates of your own (tuttiDpCallback), tuttiDpLamb and tuttiDpMuon need config.offload on GPUs that make
- *      updates. Two things wait in GradReady and Synchronize: tuttiDpTopK and tuttiDpPowerSgd, for they work on the
- *      host. Asynchronous modes have a stream of their own, and a thread; Begin waits for the GPU where the bound says
- *      so, and times are those of the GPU's work.
- *  (7) Some ranks of comm may be on CPUs and the others on GPUs, in all modes: each has its values and gradients where
- *      it is. A CPU as the server of GPUs is tuttiDpServer with config.server, and perhaps config.dedicated.
- *  (8) Structs get new fields at their end, and programs need not be built anew for that. The config has its size, and
- *      that of a group. Functions that are handed another struct, or fill one, are called through macros of the same
- *      name, at the end of this header: they pass sizeof to the function ...Sized. The functions of the plain names
- *      take structs as they were in the first version, for programs that were built before: whoever takes a function's
- *      address, or has no preprocessor, takes ...Sized. What a library is too old to know must be 0: else it refuses
- *      it; what it can't fill is 0. tuttiDpOptimizer_t lies within the config and does not grow: what an optimizer
- *      needs besides is a field of the config. tuttiDpPiece_t, tuttiDpBucket_t and tuttiDpReplica_t are the layer's,
- *      one at a time: a program looks at what it knows.
- *  (9) With config.onArrival = 1 the layer is workers and servers of tutti/ps.h, over a key for each parameter. A
- *      gradient is divided by microBatches, not by the number of ranks: choose learningRate for that. config.staleness
- *      is a bound on clocks, 0 or more, or TUTTI_DP_UNBOUNDED (default): Begin waits while this rank is more than that
- *      many steps ahead of the slowest living one. GradReady sends the gradient; Synchronize waits until all are on
- *      their way; Step ends the iteration; Wait takes the newest values. A rank that dies, or destroys its layer, is
- *      dropped, and the others go on; a server that dies is tuttiRemoteError of what needs it, and the text names it.
- *      Dedicated servers make no calls but Create and Destroy, which returns when all workers have left; others cost
- *      them nothing. Values to begin with are those of rank 0; of frozen parameters and buffers, too. Groups keep what
- *      they have in Create. With clipNorm or lossScale Synchronize looks at all gradients of this rank, and sends them:
- *      the norm is that of this rank's, the scale is its own, and gradients that overflow are left out of the values
- *      while its clock goes on. clipValue clips this rank's gradients where they are. With
- *      compression tuttiDpFp16 or tuttiDpBf16 gradients of float32 are sent in 16 bits (as float16 no more than 65504),
- *      and values come as they are. Ranks on CPUs; gradients of the
- *      parameters' types.
- *      Save and Load concern one worker alone, which needs memory for all values and states then; the checkpoint is as
- *      those of other modes. Save writes what servers have: all of this worker's gradients, and those of others that
- *      have come; parts of 4 MiB are whole, but some may have a gradient more than others while others push. `steps`
- *      and notes are this worker's, and so are the learning rate and the scale of losses. Load gives servers the values
- *      and states; the other workers see them in Begin, but frozen parameters and buffers, notes, the learning rate and
- *      `steps` are only loaded here. Load on one worker, or on all, before any of them begins an iteration.
- * Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale, Gradient, Data, GetMemory,
- *      GetStatistics, Save, Load, SetNote, GetNote and Destroy are there; others are refused.
+ *      ranks, and the same bits as one rank that adds the gradients of n parts in rank order. Without it, they give the
+ *      same bits from run to run. Compression and staleness change results, as described there.
+ *  (6) GPUs. If a rank of comm is on a GPU, its values and gradients are in the memory of that GPU, and so is all
+ *      memory that the layer hands out.
+ *      - The calling thread enqueues all work on config.stream, and most calls return before it is done. Use that
+ *        stream for your kernels, too, or order the two streams by events: config.stream must wait for yours before
+ *        GradReady, FindNan, Release and Step, and yours must wait for config.stream after Begin, Gradient, Gather,
+ *        Synchronize and Step.
+ *      - Calls that read results wait for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
+ *        CheckEqual, FindNan, Save, Load. So do GradReady and Synchronize with tuttiDpTopK and tuttiDpPowerSgd, which
+ *        work on the host.
+ *      - Times in statistics are those of enqueuing.
+ *      - A later call reports the failure of a kernel. A Step after it may have spoilt the parameters, unless
+ *        config.elastic is 1: load a checkpoint.
+ *      - Updates of your own (tuttiDpCallback), tuttiDpLamb and tuttiDpMuon need config.offload on GPUs that make
+ *        updates.
+ *      - Asynchronous modes have a stream and a thread of their own. Begin waits for the GPU where the bound requires
+ *        it, and times are those of the GPU's work.
+ *  (7) In all modes some ranks of comm may be on CPUs and the others on GPUs. Each rank has its values and gradients
+ *      where it is. For a CPU as the server of GPUs use tuttiDpServer with config.server, and perhaps config.dedicated.
+ *  (8) Versions. Structs get new fields at their end, and programs need not be rebuilt for that. The config contains
+ *      its size, and that of a group. Functions that take or fill another struct are called through macros of the same
+ *      name, at the end of this header, which pass sizeof to the function ...Sized. The functions of the plain names
+ *      take structs as they were in the first version, for programs that were built with it. If you take a function's
+ *      address, or have no preprocessor, use ...Sized. A field that an older library does not know must be 0, or the
+ *      library refuses it; a field that it can't fill is 0. tuttiDpOptimizer_t lies within the config and does not
+ *      grow: what else an optimizer needs is a field of the config. tuttiDpPiece_t, tuttiDpBucket_t and
+ *      tuttiDpReplica_t belong to the layer, which passes one at a time: a program reads the fields that it knows.
+ *  (9) config.onArrival = 1. The layer consists of workers and servers of tutti/ps.h, with a key for each parameter. It
+ *      is for ranks on CPUs, and gradients of the parameters' types.
+ *      - A gradient is divided by microBatches, not by the number of ranks: choose learningRate accordingly.
+ *      - config.staleness is a bound on clocks, 0 or more, or TUTTI_DP_UNBOUNDED (default): Begin waits while this rank
+ *        is more than that many steps ahead of the slowest living one.
+ *      - GradReady sends the gradient. Synchronize waits until all gradients are on their way. Step ends the iteration.
+ *        Wait takes the newest values.
+ *      - A rank that dies, or destroys its layer, is dropped, and the others go on. If a server dies, calls that need
+ *        it return tuttiRemoteError with a text that names it.
+ *      - Dedicated servers call only Create and Destroy, which returns when all workers have left. Other calls do
+ *        nothing there.
+ *      - Initial values are those of rank 0, also of frozen parameters and buffers. Groups stay as they are in Create.
+ *      - With clipNorm or lossScale, Synchronize looks at all gradients of this rank and then sends them. The norm is
+ *        that of this rank's gradients, and the scale is this rank's own. Gradients that overflow are not applied, but
+ *        the rank's clock goes on. clipValue clips this rank's gradients in place.
+ *      - With compression tuttiDpFp16 or tuttiDpBf16, gradients of float32 are sent in 16 bits (float16: clipped to
+ *        65504). Values are sent as they are.
+ *      - Save and Load concern one worker alone, which needs memory for all values and states meanwhile. The checkpoint
+ *        is like those of other modes. Save writes what servers have: all of this worker's gradients, and those of
+ *        others that have arrived. Parts of 4 MiB are consistent, but some may have one gradient more than others while
+ *        other workers push. `steps`, notes, the learning rate and the scale of losses are this worker's. Load gives
+ *        the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers, notes,
+ *        the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any of
+ *        them begins an iteration.
+ *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
+ *        Gradient, Data, GetMemory, GetStatistics, Save, Load, SetNote, GetNote and Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -93,26 +105,26 @@ typedef struct tuttiDp* tuttiDp_t;
 
 typedef enum {
     tuttiDpNaive = 0,    /* an all-reduce per gradient, in Synchronize: the reference */
-    tuttiDpBucketed = 1, /* gradients share buckets; a bucket is reduced as soon as it is complete, beside the backward
+    tuttiDpBucketed = 1, /* gradients share buckets; a bucket is reduced as soon as it is complete, during the backward
                             pass ("DDP") */
     tuttiDpServer = 2,   /* a parameter server: one rank sums, updates and sends the parameters back */
     tuttiDpShardedServer = 3, /* a sharded parameter server: config.servers ranks serve a part of every bucket each */
     tuttiDpSharded = 3,       /* deprecated: the same by its old name, until version 0.2 */
-    tuttiDpZero1 = 4,         /* all ranks serve; states of the optimizer are sharded */
-    tuttiDpZero2 = 5,         /* and gradients: a bucket's memory is given back when it has been reduced */
-    tuttiDpZero3 = 6, /* and parameters: those of a unit are there from tuttiDpGather to tuttiDpRelease ("FSDP") */
+    tuttiDpZero1 = 4,         /* all ranks serve; the optimizer's states are sharded */
+    tuttiDpZero2 = 5,         /* gradients, too: a bucket's memory is released when it has been reduced */
+    tuttiDpZero3 = 6, /* parameters, too: those of a unit are present from tuttiDpGather to tuttiDpRelease ("FSDP") */
     tuttiDpNumModes = 7
 } tuttiDpMode_t;
 
 /* ---------------------------------------------------------------------------------------------------- optimizers */
 
 typedef enum {
-    tuttiDpNoOptimizer = 0, /* you update; modes up to tuttiDpBucketed */
+    tuttiDpNoOptimizer = 0, /* you update the parameters yourself; modes up to tuttiDpBucketed */
     tuttiDpSgd = 1,         /* w -= lr * (g + weightDecay * w) */
     tuttiDpMomentum = 2,    /* m = momentum * m + g + weightDecay * w;  w -= lr * m */
-    tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient. Like PyTorch's, the bias is
-                               corrected by how many updates the parameter has had: less than the steps that were made
-                               if it was unused (config.findUnusedParameters) in some of them */
+    tuttiDpAdam = 3,        /* Kingma and Ba 2015; weightDecay is added to the gradient. As in PyTorch, the bias
+                               correction uses the number of updates that the parameter has had, which is less than the
+                               number of steps if it was unused (config.findUnusedParameters) in some of them */
     tuttiDpAdamW = 4,       /* Loshchilov and Hutter 2019: w -= lr * weightDecay * w, apart from the gradient */
     tuttiDpCallback = 5,    /* config.optimizer.update; not for parameters of float64 */
     tuttiDpNesterov = 6,    /* g' = g + weightDecay * w;  m = momentum * m + g';  w -= lr * (g' + momentum * m) */
@@ -122,32 +134,34 @@ typedef enum {
     tuttiDpMuon = 8,        /* Jordan et al. 2024, for parameters of two dimensions and more, as matrices of shape[0]
                                rows: w -= lr * weightDecay * w;  m = momentum * m + g;  u = g + momentum * m, made
                                orthogonal by five steps of Newton and Schulz;  w -= lr * sqrt(max(1, rows / columns)) *
-                               u. Others, and those of groups with adamW, are updated as tuttiDpAdamW does; they want
-                               another learning rate (groups). Each parameter has one owner (config.wholeUpdates). Plain
-                               loops on a CPU: about 30 n * n * k operations for n x k elements, n <= k. Not for
-                               parameters of float64, nor with onArrival */
+                               u. Other parameters, and those of groups with adamW, are updated as tuttiDpAdamW does;
+                               they need another learning rate (groups). Each parameter has one owner
+                               (config.wholeUpdates). Computed on a CPU in plain loops: about 30 n * n * k operations
+                               for n x k elements, n <= k. Not for parameters of float64, nor with onArrival */
     tuttiDpNumOptimizers = 9
 } tuttiDpOptimizerKind_t;
 
 /* A piece of a parameter that this rank updates. */
 typedef struct {
-    size_t parameter; /* its number */
-    size_t first;     /* of the parameter's elements, which one weights[0] is */
-    size_t count;
+    size_t parameter;       /* number of the parameter */
+    size_t first;           /* the parameter's element that weights[0] is */
+    size_t count;           /* elements */
     float* weights;         /* in and out; fp32, whatever the parameter's type */
     const float* gradients; /* fp32 */
-    float* state0; /* two fp32 numbers per element, zero at first, kept from step to step, saved with the rest */
+    float* state0;          /* state0 and state1: two fp32 numbers per element, zero at first, kept from step to step,
+                               saved in checkpoints */
     float* state1;
-    double learningRate; /* the group's */
-    double weightDecay;
-    long long step; /* how many updates the parameter has had, with this one: 1 at the first */
+    double learningRate; /* of the parameter's group */
+    double weightDecay;  /* of the parameter's group */
+    long long step;      /* number of updates of the parameter, with this one: 1 at the first */
 } tuttiDpPiece_t;
 
-/* Runs on a thread of the layer's; anything but tuttiSuccess ends the step with that result. */
+/* Updates piece->weights and the states. Runs on a thread of the layer. Any result but tuttiSuccess ends the step with
+ * that result. */
 typedef tuttiResult_t (*tuttiDpUpdate_t)(void* user, const tuttiDpPiece_t* piece);
 
-/* Computed in fp32 (parameters of float64: in fp64). Parameters of 16-bit types have an fp32 master copy where they are
- * updated, and are rounded from it once per step. */
+/* Updates are computed in fp32 (parameters of float64: in fp64). Parameters of 16-bit types have an fp32 master copy
+ * where they are updated, and are rounded from it once per step. */
 typedef struct {
     tuttiDpOptimizerKind_t kind;
     double learningRate; /* default 0.001 */
@@ -160,47 +174,47 @@ typedef struct {
     void* user;
 } tuttiDpOptimizer_t;
 
-/* What differs for parameters of a group. */
+/* Settings for the parameters of a group. */
 typedef struct {
-    double learningRateFactor;
-    double weightDecay;
-    int adamW; /* tuttiDpMuon: 1: matrices, too, are updated as tuttiDpAdamW does (embeddings, the last layer) */
+    double learningRateFactor; /* multiplies the learning rate */
+    double weightDecay;        /* instead of the optimizer's */
+    int adamW;                 /* tuttiDpMuon. 1: update matrices, too, as tuttiDpAdamW does (embeddings, the last
+                                  layer) */
     int reserved; /* 0 */
 } tuttiDpGroup_t;
 
 /* --------------------------------------------------------------------------------------------------------- hooks */
 
-/* A bucket on its way. */
+/* A bucket that is being reduced. */
 typedef struct {
-    size_t index;
-    void* data; /* this rank's gradients; to be replaced by those of all ranks, the same on every rank */
-    size_t count;
+    size_t index; /* number of the bucket */
+    void* data;   /* in: this rank's gradients; out: the reduced ones, the same on every rank */
+    size_t count; /* elements */
     tuttiDataType_t type;
-    int divisor; /* what the sum is to be divided by; 1: nothing */
+    int divisor; /* divide the sum by this; 1: nothing to divide */
     int ranks, rank;
-    tuttiStream_t stream; /* ranks on GPUs: the hook enqueues its work here, data being this GPU's memory */
+    tuttiStream_t stream; /* ranks on GPUs: enqueue the work here; data is memory of this GPU */
 } tuttiDpBucket_t;
 
-/* Stands in for the all-reduce of a bucket; called in the same order on all ranks, on the layer's thread, on GPUs on
- * one that calls GradReady or Synchronize. `comm` is the layer's own. Anything but tuttiSuccess ends the layer's
- * communicator with that result. */
+/* Replaces the all-reduce of a bucket. Called in the same order on all ranks, on the layer's thread; on GPUs on a
+ * thread that calls GradReady or Synchronize. `comm` is the layer's own communicator. Any result but tuttiSuccess ends
+ * the layer's communicator with that result. */
 typedef tuttiResult_t (*tuttiDpHook_t)(void* user, const tuttiDpBucket_t* bucket, tuttiComm_t comm);
 
-/* Built-in hooks, for buckets of float32 (others are reduced as they are), in synchronous modes. Where ranks own parts,
- * the first three send a rank no more than its part; the others give everybody the whole sum. */
+/* Built-in hooks, in synchronous modes, for buckets of float32 (others are reduced uncompressed). Where ranks own
+ * parts, the first three send a rank no more than its part; the others give every rank the whole sum. */
 typedef enum {
     tuttiDpNoCompression = 0,
-    tuttiDpFp16 = 1,      /* divided first, sent as float16 */
+    tuttiDpFp16 = 1,      /* divided first, then sent as float16 */
     tuttiDpBf16 = 2,      /* the same as bfloat16 */
     tuttiDpFp8 = 3,       /* as float8e4m3, scaled by the largest value of all ranks, so that no sum overflows */
-    tuttiDpTopK = 4,      /* the config.topK part of the largest values; the rest is added next time, but no NaN and no
-                             infinity: they are in this sum, not in the next */
-    tuttiDpPowerSgd = 5,  /* rank config.powerRank approximation; the rest is added next time (Vogels et al. 2019). A
-                             NaN or an infinity on any rank makes all of this bucket's sum NaN, once */
-    tuttiDpAllGather = 6, /* nothing is compressed: a bucket travels by one all-gather, and every rank adds up in the
-                             order of ranks, with the bits of a reproducible communicator. With bucketBytes of all
-                             gradients one call does it all. (n - 1) times the bytes: for small networks and few ranks.
-                             float64, too */
+    tuttiDpTopK = 4,      /* sends the config.topK part of the elements, those of the largest magnitude; the rest is
+                             added the next time. NaNs and infinities are in this sum, but never kept for the next */
+    tuttiDpPowerSgd = 5,  /* sends an approximation of rank config.powerRank; the rest is added the next time (Vogels et
+                             al. 2019). A NaN or an infinity on any rank makes this bucket's whole sum NaN, once */
+    tuttiDpAllGather = 6, /* no compression: one all-gather per bucket, and every rank adds in the order of ranks, with
+                             the bits of a reproducible communicator. If bucketBytes holds all gradients, one call does
+                             everything. (n - 1) times the bytes: for small models and few ranks. Also for float64 */
     tuttiDpNumCompressions = 7
 } tuttiDpCompression_t;
 

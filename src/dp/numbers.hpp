@@ -27,7 +27,7 @@ double sum_of_squares(DataType type, const void* values, std::size_t count);
 /// The index of the first NaN or infinity; count if there is none.
 std::size_t first_bad(DataType type, const void* values, std::size_t count);
 
-/// The greatest magnitude; 0 if count is 0.
+/// The greatest magnitude, without NaNs; 0 if count is 0.
 float largest_magnitude(const float* values, std::size_t count);
 
 }  // namespace tutti::dp

@@ -73,7 +73,8 @@ void refuse_aliases(const std::vector<Parameter>& parameters);
 /// 1 MiB, so that the cost per call stays small, and at most 25 MiB, beyond which size gains nothing.
 void size_buckets(Options& options, const std::vector<Parameter>& parameters);
 
-/// What must be equal on all ranks, as text: "'w1' (float32[100], gradient float32, group 0, unit 0)".
+/// What must be equal on all ranks, as text: "'w1' (float32[100], gradient float32 reduced as float32, group 0, unit 0,
+/// the layer's gradient)".
 std::string describe(const Parameter& parameter);
 
 /// How many states per element the optimizer keeps, without the master.
