@@ -222,14 +222,14 @@ typedef enum {
 
 #define TUTTI_DP_DIMS 8
 
-/* What is done with a parameter. Those that are not trained may be of any type. They have no gradient (grad is NULL,
- * and tuttiDpGradReady is not called for them) and no state; every rank has all of their values, in every mode, also
- * between tuttiDpGather and tuttiDpRelease. At least one parameter is trained. */
+/* What the layer does with a parameter. Parameters that are not trained may be of any type. They have no gradient (grad
+ * is NULL, and tuttiDpGradReady is not called for them) and no state. Every rank has all of their values at any time,
+ * in every mode. At least one parameter must be trained. */
 typedef enum {
     tuttiDpTrained = 0,
-    tuttiDpFrozen = 1, /* the values stay: Create and tuttiDpBroadcast send them, checkpoints have them */
-    tuttiDpBuffer = 2, /* the same for what a rank changes by itself (running statistics, counters): ranks may differ
-                          until tuttiDpBroadcast, tuttiDpCheckEqual leaves it out, and rank 0's is saved */
+    tuttiDpFrozen = 1, /* values do not change: Create and tuttiDpBroadcast send them, checkpoints contain them */
+    tuttiDpBuffer = 2, /* the same, for values that each rank changes itself (running statistics, counters): ranks may
+                          differ until tuttiDpBroadcast, tuttiDpCheckEqual leaves them out, and rank 0's are saved */
     tuttiDpNumKinds = 3
 } tuttiDpKind_t;
 
@@ -238,16 +238,16 @@ typedef enum {
  */
 typedef struct {
     const char* name; /* for messages and checkpoints; copied; unique */
-    void* data;   /* its values; NULL: the layer has memory for them (tuttiDpData), zero at first. tuttiDpZero3: read
-                     in Create, not used afterwards */
-    void* grad;   /* where you write its gradient; NULL: the layer has memory for it (tuttiDpGradient), in the bucket
-                     itself, so that nothing is copied */
+    void* data;   /* its values; NULL: the layer allocates them (tuttiDpData), zero at first. tuttiDpZero3: read in
+                     Create, not used afterwards */
+    void* grad;   /* where you write its gradient; NULL: the layer allocates it (tuttiDpGradient), in the bucket itself,
+                     so that nothing is copied */
     size_t count; /* elements, at least 1 */
     tuttiDataType_t type;     /* of the values: a float of 16, 32 or 64 bits; see tuttiDpKind_t */
-    tuttiDataType_t gradType; /* of the gradient you write; tuttiDpSameType: as `type` */
+    tuttiDataType_t gradType; /* of the gradient that you write; tuttiDpSameType: as `type` */
     int group;                /* config.groups[group]; 0 without groups */
     int unit; /* tuttiDpZero3, config.overlapParamGather: parameters of one unit are gathered and released together;
-                 units follow each other in registration */
+                 numbers must not decrease from one parameter to the next */
     int dims; /* 1 to TUTTI_DP_DIMS: the parameter is a tensor of shape[0] x ... x shape[dims - 1] elements, the last
                  one fastest; the product is count. 0: one dimension, of count. For checkpoints */
     size_t shape[TUTTI_DP_DIMS];
@@ -261,99 +261,100 @@ typedef struct {
 #define TUTTI_DP_JOIN_ALL 1      /* config.join: the mean is over all ranks, always */
 #define TUTTI_DP_JOIN_ACTIVE 2   /* config.join: the mean is over the ranks that have a batch in this iteration */
 
-/* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT: the default. The same on all ranks. */
+/* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT selects the default. Must be the same on all
+ * ranks. */
 typedef struct {
     size_t size;             /* set by the initializer */
     unsigned int magic;      /* set by the initializer */
     unsigned int version;    /* set by the initializer */
     tuttiDpMode_t mode;      /* default tuttiDpBucketed */
-    size_t bucketBytes;      /* default a sixteenth of all gradients, at least 1 MiB, at most 25 MiB */
-    size_t firstBucketBytes; /* of the first bucket, whose reduction begins the sooner; default 1 MiB */
-    int rebuild; /* 1: after the first iteration, buckets are made anew in the order in which gradients became ready on
-                    rank 0. Gradients in the layer's memory move then: ask for them again. Default: 1 if all gradients
-                    are in memory of yours, else 0. tuttiDpBucketed only */
-    int sum;     /* 1: the sum over ranks, 0 (default): the mean. float16 and smaller are divided before they are added,
-                    so that the sum can't overflow, all others after */
-    int microBatches;  /* the mean is also over so many micro-batches (tuttiDpNoSync); default 1 */
-    int fp32Gradients; /* 1: gradients of 16-bit types are added up (micro-batches) and reduced in fp32: GradReady adds
-                          what you wrote to the main gradient and leaves your memory to be overwritten. Rounded once,
-                          when the result is handed back. Gradients in the layer's memory are fp32 then. Default 0 */
+    size_t bucketBytes;      /* default: a sixteenth of all gradients, at least 1 MiB, at most 25 MiB */
+    size_t firstBucketBytes; /* of the first bucket, so that its reduction begins sooner; default 1 MiB */
+    int rebuild; /* 1: in the first Synchronize, buckets are rebuilt in the order in which gradients became ready on
+                    rank 0. Gradients in the layer's memory then move: ask for them again. Default: 1 if all gradients
+                    are in your memory, else 0. tuttiDpBucketed only */
+    int sum;     /* 1: the sum over ranks, 0 (default): the mean. Types of 16 bits are divided before they are added, so
+                    that the sum can't overflow; all others after */
+    int microBatches;  /* the mean is also over this many micro-batches (tuttiDpNoSync); default 1 */
+    int fp32Gradients; /* 1: gradients of 16-bit types are accumulated (micro-batches) and reduced in fp32. GradReady
+                          adds your gradient to a main gradient; you may then overwrite yours. The result is rounded
+                          once, when it is handed back. Gradients in the layer's memory are fp32 then. Default 0 */
     __extension__ union {
-        int findUnusedParameters; /* what Synchronize does with parameters that were not ready: 0 (default): an error
-                                     that names them; 1: they count as zero, and one that is unused on all ranks is not
-                                     updated (asynchronous modes: it is updated with zero) */
+        int findUnusedParameters; /* what Synchronize does with parameters that were not ready. 0 (default): an error
+                                     that names them. 1: their gradients count as zero, and a parameter that no rank has
+                                     used is not updated (asynchronous modes: updated with zero) */
         int unused;               /* deprecated: the same by its old name, until version 0.2 */
     };
-    int broadcast; /* 1 (default): Create gives all ranks the values of rank 0 */
+    int broadcast; /* 1 (default): Create sends the values of rank 0 to all ranks */
     __extension__ union {
-        int zeroGrad; /* 1 (default): Begin zeroes gradients; 0: you overwrite them */
+        int zeroGrad; /* 1 (default): Begin zeroes gradients; 0: you overwrite them yourself */
         int zero;     /* deprecated: the same by its old name, until version 0.2 */
     };
     tuttiDpOptimizer_t optimizer;
     const tuttiDpGroup_t* groups; /* copied */
     int groupCount;
-    double clipNorm; /* Step scales gradients so that their norm, over all parameters, is at most this; 0: not */
-    int server;      /* tuttiDpServer: which rank; default 0 */
+    double clipNorm; /* Step scales gradients so that their norm, over all parameters, is at most this; 0: no limit */
+    int server;      /* tuttiDpServer: the rank that serves; default 0 */
     int servers;     /* tuttiDpShardedServer: ranks 0 to servers - 1 serve; default: all */
-    int dedicated; /* 1: servers (tuttiDpServer; tuttiDpShardedServer with servers < ranks) are no workers: they have no
-                      batch and call Begin, Synchronize and Step alone; the mean is over the others. Default 0 */
-    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once; Begin waits only
-                      while this rank is more than s steps ahead of the last step that all gradients have come for, and
-                      takes the newest parameters there are. 0 gives the bits of the synchronous mode. Default:
-                      synchronous */
-    int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest: s = 1 is the pipelined
-                       "delay-1", the same bits from run to run */
+    int dedicated; /* 1: servers (tuttiDpServer; tuttiDpShardedServer with servers < ranks) are not workers: they have
+                      no batch and call only Begin, Synchronize and Step; the mean is over the others. Default 0 */
+    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once. Begin waits only
+                      while this rank is more than s steps ahead of the last step for which all gradients have arrived,
+                      and takes the newest parameters that have arrived. 0 gives the bits of the synchronous mode.
+                      Default: synchronous */
+    int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest. s = 1 is the pipelined
+                       "delay-1". The same bits from run to run */
     tuttiDpCompression_t compression; /* synchronous modes; onArrival: tuttiDpFp16 and tuttiDpBf16 */
     double topK;                      /* default 0.01 */
     int powerRank;                    /* default 2 */
     tuttiDpHook_t hook;               /* instead of a built-in compression */
     void* hookUser;
     int trace;            /* 1: keep a time line for tuttiDpWriteTrace */
-    tuttiStream_t stream; /* ranks on GPUs: the cudaStream_t for all that the layer does; see (6) */
-    int offload;  /* ranks on GPUs, with an optimizer. 1: its states, with the masters, and in tuttiDpZero3 the owned
-                     values are in pinned memory of the host, which makes the updates: owned gradients come there in
-                     Step, new values go back. The same bits. Without effect for ranks on CPUs, where they are anyway.
-                     Default 0 */
-    int elastic;  /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that it is never made behind a
-                     reduction that failed: then the layer can Move. Without effect for ranks on CPUs, where it is so
+    tuttiStream_t stream; /* ranks on GPUs: the cudaStream_t for all work of the layer; see (6) */
+    int offload;  /* ranks on GPUs, with an optimizer. 1: the optimizer's states, with the masters, and in tuttiDpZero3
+                     the owned values are in pinned memory of the host, which makes the updates: Step copies the owned
+                     gradients to the host, and new values back. The same bits. No effect for ranks on CPUs, where they
+                     are on the host anyway. Default 0 */
+    int elastic;  /* ranks on GPUs. 1: Step waits until gradients have been reduced, so that no update follows a
+                     reduction that failed; this makes Move possible. No effect for ranks on CPUs, where it is so
                      anyway. Default 0 */
     int nanCheck; /* 1: GradReady reads the gradient and remembers whether it has a NaN or an infinity, so that
-                     tuttiDpFindNan can say who made it at any time. Ranks on GPUs: it waits for that. Default 0 */
-    double lossScale; /* what you multiply the loss by at first, so that gradients in float16 do not vanish: a power of
-                         two, 65536 say; tuttiDpGetLossScale has the current one. Step undoes it, in the precision of
-                         the update. Where a gradient of any rank is infinite or NaN, no rank makes the step
-                         (Micikevicius et al. 2018). 0 (default): losses are as they are. Synchronous modes, and
+                     tuttiDpFindNan can say at any time which rank made it. Ranks on GPUs: it waits for that. Default
+                     0 */
+    double lossScale; /* the initial factor of your loss, so that gradients in float16 do not vanish: a power of two,
+                         for instance 65536; tuttiDpGetLossScale returns the current one. Step undoes it, in the
+                         precision of the update. If a gradient of any rank is infinite or NaN, no rank makes the step
+                         (Micikevicius et al. 2018). 0 (default): losses are not scaled. Synchronous modes, and
                          onArrival */
-    int lossScaleWindow; /* the scale is doubled after so many steps in a row that were made, and halved, to no less
-                            than 1, after one that was not. 0: it stays. Default 2000 */
+    int lossScaleWindow; /* the scale is doubled after this many steps in a row that were made, and halved, to no less
+                            than 1, after one that was not. 0: it never changes. Default 2000 */
     size_t groupSize;    /* of an element of groups; set by the initializer */
-    int onArrival; /* 1: servers (tuttiDpServer, tuttiDpShardedServer) apply a rank's gradient when it comes, alone,
-                      without waiting for any other rank, and Begin takes the values that there are: see (9). Default 0
-                    */
-    int shardRanks; /* tuttiDpZero1 to 3: how many ranks share out one copy of what is sharded; 0 (default): all. Fewer,
-                       a divisor of the number of ranks: groups of so many consecutive ranks have a copy each
-                       ("HSDP", "HYBRID_SHARD"), and values are gathered within a group alone. TUTTI_DP_SHARD_HOST: the
-                       ranks of each host are a group; hosts have equally many */
+    int onArrival; /* 1: servers (tuttiDpServer, tuttiDpShardedServer) apply each rank's gradient when it arrives,
+                      without waiting for any other rank, and Begin takes the current values: see (9). Default 0 */
+    int shardRanks; /* tuttiDpZero1 to 3: the number of ranks that share one copy of what is sharded; 0 (default): all.
+                       Fewer must be a divisor of the number of ranks: groups of this many consecutive ranks have a copy
+                       each ("HSDP", "HYBRID_SHARD"), and values are gathered within a group only. TUTTI_DP_SHARD_HOST:
+                       the ranks of each host are a group; all hosts must have the same number of ranks */
     int hierarchical; /* with shardRanks. 0 (default): the gradients of all ranks are added in one sum, in the order of
-                         ranks where (5) says so, and the bits are those of all other modes. 1: those of a group first,
-                         and then the sums of groups, which is another order: of S bytes of gradients only
-                         2 (k - 1) / k S / shardRanks leave a rank for other groups, of which there are k - 1 */
-    int reserved; /* 0: where programs that were built before have no field, and any bytes */
+                         ranks where (5) says so, with the bits of all other modes. 1: they are added within each group
+                         first, and then over groups, which is another order. With k groups and S bytes of gradients, a
+                         rank sends only 2 (k - 1) / k S / shardRanks bytes to other groups */
+    int reserved; /* 0. Programs that were built before have padding here, with any bytes in it */
     int join;     /* TUTTI_DP_JOIN_ALL or TUTTI_DP_JOIN_ACTIVE: ranks may have different numbers of batches, see
-                 tuttiDpJoin; in Begin all ranks tell each other whether they have one. 0 (default): they have equally
-                 many. Synchronous modes */
-    int wholeUpdates; /* tuttiDpCallback. 1: update gets whole parameters (first is 0, count all of it), on the rank
-                         that owns it, in every mode, so that it can look at all elements. Each parameter has one owner
-                         then (of a group: config.shardRanks), and owners have about as many bytes, as far as sizes
-                         allow; one that is much larger than the rest makes its owner's share of memory and time as
-                         large. Default 0: update gets pieces */
-    int prefetch; /* tuttiDpZero3: how many units Gather begins to fetch ahead, in the order of the last iteration; as
-                     many are in memory besides those that you have gathered. Default 1 */
+                     tuttiDpJoin; in Begin all ranks tell each other whether they have one. 0 (default): all have the
+                     same number. Synchronous modes */
+    int wholeUpdates; /* tuttiDpCallback. 1: update gets whole parameters (first is 0, count is that of the parameter),
+                         on the rank that owns them, in every mode, so that it can look at all elements. Each parameter
+                         then has one owner (in each group: config.shardRanks). Owners have about equally many bytes, as
+                         far as sizes allow; a parameter that is much larger than the rest makes its owner's share of
+                         memory and time as large. Default 0: update gets pieces */
+    int prefetch; /* tuttiDpZero3: how many units Gather fetches ahead, in the order of the last iteration; as many are
+                     in memory besides those that you have gathered. Default 1 */
     int overlapParamGather; /* tuttiDpServer to tuttiDpZero2, synchronous. 1: Step returns when this rank's part is
-                               updated; the new values of the others come beside your next forward pass, the lowest unit
+                               updated. The others' new values arrive during your next forward pass, the lowest unit
                                first: call Gather before you read or write those of a unit. Default 0 */
     double clipValue; /* Step limits each element of the gradients to this magnitude, and then applies clipNorm; 0
-                         (default): not */
+                         (default): no limit */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u
@@ -368,21 +369,22 @@ typedef struct {
             TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, 0                                                      \
     }
 
-/* Registers `count` parameters on every rank of comm; config may be NULL. comm must outlive *dp. Ranks that register
- * different things are all told the first difference, with both ranks (tuttiInvalidUsage). */
+/* Registers `count` parameters on every rank of comm, and returns the layer in *dp. config may be NULL. comm must
+ * outlive *dp. If ranks register different things, all return tuttiInvalidUsage with the first difference, and the two
+ * ranks. */
 TUTTI_API tuttiResult_t tuttiDpCreate(tuttiDp_t* dp, const tuttiDpParameter_t* parameters, size_t count,
                                       const tuttiDpConfig_t* config, tuttiComm_t comm);
 
-/* Waits for what is under way, and frees. The handle is invalid afterwards, whatever is returned. */
+/* Waits for all work under way, and frees all memory. The handle is invalid afterwards, whatever is returned. */
 TUTTI_API tuttiResult_t tuttiDpDestroy(tuttiDp_t dp);
 
-/* Where to write the gradient of a parameter: memory of yours, or the layer's. The layer's stays where it is, except
- * that it may move once if config.rebuild is 1 (in the first Synchronize), and is another in every iteration in
- * tuttiDpZero2, tuttiDpZero3 and asynchronous modes: ask between Begin and GradReady. */
+/* *grad: where to write the gradient of a parameter, in your memory or the layer's. The layer's memory does not move,
+ * with two exceptions: with config.rebuild it may move once, in the first Synchronize; and in tuttiDpZero2,
+ * tuttiDpZero3 and asynchronous modes it differs in every iteration: there, ask between Begin and GradReady. */
 TUTTI_API tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad);
 
-/* The values of a parameter: memory of yours, or the layer's, which stays where it is; tuttiDpZero3: from Gather to
- * Release. */
+/* *data: the values of a parameter, in your memory or the layer's. The layer's memory does not move; in tuttiDpZero3 it
+ * is valid from Gather to Release. */
 TUTTI_API tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data);
 
 /* ---------------------------------------------------------------------------------------------------- an iteration */
@@ -390,120 +392,129 @@ TUTTI_API tuttiResult_t tuttiDpData(tuttiDp_t dp, size_t parameter, void** data)
 /* Begins an iteration. */
 TUTTI_API tuttiResult_t tuttiDpBegin(tuttiDp_t dp);
 
-/* config.join: this rank has no batches left. In place of Begin; it returns when all ranks have called it. Until then
- * it takes part in the others' iterations with gradients of zero, and makes the calls that they make (Synchronize,
- * ClipNorm, Step, SetLearningRate, Gather, Save and the rest), so that in every mode its part of the sums and updates
- * is done, and all ranks have the same parameters and states at the end; notes are then those of the first rank that
- * went on. Where you update (tuttiDpNoOptimizer) Join ends with a Broadcast from a rank that has had the most batches;
- * states of an optimizer of yours are not sent. With TUTTI_DP_JOIN_ALL a batch counts as much as it did before, with
- * TUTTI_DP_JOIN_ACTIVE as much as those beside it: as torch's Join, with and without divide_by_initial_world_size.
- * Then another epoch may begin, with Begin, or with Join on a rank that has no batch in it. Servers that have no
- * batches (config.dedicated) call Join in place of all iterations. An error that ends an iteration (a rank that dies,
- * or calls Abandon) is returned here, too: call Abandon or Move as the others do, and then Join again. Collective. */
+/* config.join: this rank has no batches left. Call it in place of Begin; it returns when all ranks have called it.
+ * Collective.
+ * - Until then this rank takes part in the others' iterations with gradients of zero, and repeats the calls that they
+ *   make (Synchronize, ClipNorm, Step, SetLearningRate, Gather, Save and the rest). So in every mode its part of the
+ *   sums and updates is done, and all ranks have the same parameters and states at the end. Notes are then those of the
+ *   first rank that went on.
+ * - If you update the parameters (tuttiDpNoOptimizer), Join ends with a Broadcast from a rank that has had the most
+ *   batches; the states of your optimizer are not sent.
+ * - With TUTTI_DP_JOIN_ALL a batch counts as much as it did before; with TUTTI_DP_JOIN_ACTIVE as much as the other
+ *   batches of its iteration: as torch's Join, with and without divide_by_initial_world_size.
+ * - Then another epoch may begin, with Begin, or with Join on a rank that has no batch in it. Servers that have no
+ *   batches (config.dedicated) call Join in place of all iterations.
+ * - An error that ends an iteration (a rank dies, or calls Abandon) is returned here, too: call Abandon or Move as the
+ *   others do, and then Join again. */
 TUTTI_API tuttiResult_t tuttiDpJoin(tuttiDp_t dp);
 
 /* on = 1: the following backward passes only add to the gradients (accumulation); 0: the next one ends in Synchronize.
- * Between Begin and the first GradReady of a pass. */
+ * Call it between Begin and the first GradReady of a pass. */
 TUTTI_API tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on);
 
-/* This pass will not touch the gradient of `parameter` any more. With NoSync: any number of times. Less than 200 ns
- * when it completes no bucket. Which parameter comes first is free, but buckets go in their order, the same on all
- * ranks. */
+/* Says that this pass will not touch the gradient of `parameter` any more. While NoSync is on it may be called any
+ * number of times. Takes less than 200 ns if it completes no bucket. Parameters may become ready in any order, but
+ * buckets are reduced in their order, which is the same on all ranks. */
 TUTTI_API tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter);
 
-/* Ends the backward pass: waits until all gradients are reduced. Then gradients (modes up to tuttiDpBucketed) are those
- * of all ranks; in other modes they belong to the layer. */
+/* Ends the backward pass: waits until all gradients are reduced. In modes up to tuttiDpBucketed the gradients are then
+ * those of all ranks; in other modes they belong to the layer. */
 TUTTI_API tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp);
 
-/* *norm: the 2-norm of all gradients; they are scaled by maxNorm / *norm if that is less than 1. Between Synchronize
- * and Step, synchronous modes. norm may be NULL. With config.lossScale it is that of the gradients of the loss as it
- * is; if it is not finite, nothing is scaled. */
+/* Scales all gradients by maxNorm / norm if that is less than 1. *norm: their 2-norm before; norm may be NULL. Call it
+ * between Synchronize and Step, in synchronous modes. With config.lossScale the norm is that of the unscaled gradients;
+ * if it is not finite, nothing is scaled. */
 TUTTI_API tuttiResult_t tuttiDpClipNorm(tuttiDp_t dp, double maxNorm, double* norm);
 
-/* Each element of the gradients that is more than maxValue becomes maxValue, and each that is less than -maxValue
- * becomes that; a NaN stays one. As torch's clip_grad_value_: of the mean over ranks and micro-batches. Between
- * Synchronize and Step, synchronous modes. With config.lossScale it limits the gradients of the loss as it is; if one
- * of them is not finite, nothing is clipped. */
+/* Clamps each element of the gradients to [-maxValue, maxValue]; NaNs stay. As torch's clip_grad_value_, applied to the
+ * mean over ranks and micro-batches. Call it between Synchronize and Step, in synchronous modes. With config.lossScale
+ * it limits the unscaled gradients; if one of them is not finite, nothing is clipped. */
 TUTTI_API tuttiResult_t tuttiDpClipValue(tuttiDp_t dp, double maxValue);
 
-/* config.lossScale, where you update: *finite is 1 if all gradients of all ranks are numbers, and then they have been
- * divided by the scale; 0: leave out this update, on all ranks. Between Synchronize and Step; tuttiDpNaive and
- * tuttiDpBucketed. A Step after it does not divide again. Float16 may lose small ones here: have fp32 gradients, or let
- * the layer update. */
+/* For config.lossScale if you update the parameters. If all gradients of all ranks are finite, divides them by the
+ * scale and sets *finite to 1. Otherwise sets it to 0: leave out this update, on all ranks. Call it between Synchronize
+ * and Step, in tuttiDpNaive and tuttiDpBucketed. A Step after it does not divide again. In float16, small gradients may
+ * vanish here: use fp32 gradients, or let the layer update. */
 TUTTI_API tuttiResult_t tuttiDpUnscale(tuttiDp_t dp, int* finite);
 
-/* *scale: what to multiply this iteration's loss by; ask after Begin. The same on all ranks; 1 without
- * config.lossScale; with config.onArrival this rank's. *skipped: how many steps this layer has left out. Both may be
- * NULL. */
+/* *scale: the factor for this iteration's loss; ask after Begin. It is the same on all ranks (with config.onArrival it
+ * is this rank's own), and 1 without config.lossScale. *skipped: the number of steps that this layer has left out. Both
+ * may be NULL. */
 TUTTI_API tuttiResult_t tuttiDpGetLossScale(tuttiDp_t dp, double* scale, long long* skipped);
 
-/* Forgets what tuttiDpTopK and tuttiDpPowerSgd have kept for the next time: after a change of the data, or of weights
- * that were loaded. Collective, between Synchronize and Begin. */
+/* Drops what tuttiDpTopK and tuttiDpPowerSgd have kept for the next time. Use it after a change of the data, or of
+ * weights that were loaded. Collective, between Synchronize and Begin. */
 TUTTI_API tuttiResult_t tuttiDpResetErrorFeedback(tuttiDp_t dp);
 
-/* Gives up the iteration, wherever this rank is in it: after an exception in the backward pass, or after an error of a
- * call. Its gradients are lost; parameters and states are those of the last step; in tuttiDpZero3 all units have been
- * released. Then Begin begins another iteration. Collective: it ends the layer's communicators, so the other ranks get
- * tuttiRemoteError from the call that they are in, or make next, and call Abandon, too; it waits for them as long as
- * the communicator of Create allows, and makes new communicators over that one, which the caller leaves alone
- * meanwhile. A step that some ranks have made before is made on all, and learning rates are those of a rank that has
- * made it: go on after tuttiDpGetStatistics' `steps`. Where an update failed in Step, in a mode that shards states, it
- * is refused (tuttiInvalidUsage): load a checkpoint. With ranks on GPUs it needs config.elastic = 1. Asynchronous
- * modes: concerns this rank alone, and makes a step without the gradients that are not on their way yet. */
+/* Gives up the iteration, wherever this rank is in it: after an exception in the backward pass, or after a call failed.
+ * Its gradients are lost, parameters and states are those of the last step, and in tuttiDpZero3 all units are released.
+ * Then Begin begins another iteration.
+ * - Collective: it ends the layer's communicators, so the other ranks get tuttiRemoteError from the call that they are
+ *   in, or make next, and must call Abandon, too. It waits for them as long as the communicator of Create allows, and
+ *   makes new communicators over that one; do not use that one meanwhile.
+ * - A step that some ranks have made before is completed on all ranks, and learning rates are those of a rank that has
+ *   made it: go on after tuttiDpGetStatistics' `steps`.
+ * - If an update failed in Step, in a mode that shards states, it is refused (tuttiInvalidUsage): load a checkpoint.
+ * - With ranks on GPUs it needs config.elastic = 1.
+ * - Asynchronous modes: it concerns this rank alone, and makes a step without the gradients that were not sent yet. */
 TUTTI_API tuttiResult_t tuttiDpAbandon(tuttiDp_t dp);
 
-/* Updates the parameters, once per Synchronize. tuttiDpZero3: all units have been released. What you have written to
- * values since the last step (weights that you load, clip or average) counts, also for parameters with an fp32 master:
- * the master follows where a value is not its rounding any more. Write the same on all ranks, or on one, and call
- * tuttiDpBroadcast. In three cases what you write is overwritten, unless a Broadcast follows: asynchronous modes; GPUs
- * with config.offload; and tuttiDpZero3, where gathered values are a copy, and tuttiDpLoad sets them. */
+/* Updates the parameters. Call it once per Synchronize; in tuttiDpZero3 after all units have been released. Values that
+ * you have written since the last step (loaded, clipped or averaged weights) count, also for parameters with an fp32
+ * master: where a value is not the master's rounding any more, the master takes the value. Write the same on all ranks,
+ * or on one, and call tuttiDpBroadcast. In three cases written values are overwritten, unless a Broadcast follows: in
+ * asynchronous modes; on GPUs with config.offload; and in tuttiDpZero3, where gathered values are a copy, and
+ * tuttiDpLoad sets them. */
 TUTTI_API tuttiResult_t tuttiDpStep(tuttiDp_t dp);
 
-/* Asynchronous: waits for all steps, and takes their parameters. config.overlapParamGather: waits for all values. */
+/* Asynchronous modes: waits for all steps, and takes their parameters. config.overlapParamGather: waits for all
+ * values. */
 TUTTI_API tuttiResult_t tuttiDpWait(tuttiDp_t dp);
 
-/* From the next Step on. */
+/* Sets the learning rate from the next Step on. */
 TUTTI_API tuttiResult_t tuttiDpSetLearningRate(tuttiDp_t dp, double learningRate);
 
-/* The same for a group of config.groups; group 0 is there without, with a factor of 1. Waits for steps under way. */
+/* Sets a group of config.groups from the next Step on. Without config.groups there is a group 0, with a factor of 1.
+ * Waits for steps under way. */
 TUTTI_API tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
 
-/* tuttiDpZero3: the parameters of a unit are there until Release. Gather also begins to fetch the config.prefetch
- * units that were next the last time, so that they are there when they are needed. Gathering twice and releasing twice
- * is an error. Other modes: Gather waits until the unit's values of the last Step have come (config.overlapParamGather;
- * otherwise they are there), and nothing has to be released. */
+/* tuttiDpZero3: Gather waits until the parameters of a unit are present; they stay until Release. It also begins to
+ * fetch the config.prefetch units that followed in the last iteration. To gather or release a unit twice is an error.
+ * Other modes: with config.overlapParamGather, Gather waits until the unit's values of the last Step have arrived;
+ * otherwise they are present already. Nothing has to be released. */
 TUTTI_API tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit);
 TUTTI_API tuttiResult_t tuttiDpRelease(tuttiDp_t dp, int unit);
 
 /* -------------------------------------------------------------------------------------------------------- on demand */
 
-/* All ranks get the values of rank root; in tuttiDpZero3 after the first Step, when no rank has all values of what
- * is trained, those of frozen parameters and buffers. */
+/* Sends the values of rank root to all ranks. In tuttiDpZero3 after the first Step no rank has all trained values; then
+ * it sends those of frozen parameters and buffers only. */
 TUTTI_API tuttiResult_t tuttiDpBroadcast(tuttiDp_t dp, int root);
 
-/* Compares hashes of all parameters but buffers. tuttiInvalidUsage names the first one that differs, and on which
- * rank. */
+/* Compares hashes of all parameters except buffers over ranks. If one differs, returns tuttiInvalidUsage with a text
+ * that names the first such parameter, and the rank. */
 TUTTI_API tuttiResult_t tuttiDpCheckEqual(tuttiDp_t dp);
 
 /* Looks for a NaN or an infinity in gradients, on all ranks. *rank: the first rank that has made one, -1 if none has;
- * *parameter: the first parameter with one there. With config.nanCheck = 1 from Begin to the next Begin, whichever
- * parameters are ready on which rank. Without it, gradients are told apart only until they are added up: between Begin
- * and the GradReady that completes the first bucket (tuttiDpNaive: Synchronize); from then to Synchronize it is refused
- * (tuttiInvalidUsage), and afterwards *rank is the first rank whose memory has one: of a sum that all ranks have, rank
- * 0, and of one that is sharded, the owner. Synchronous modes. With tuttiDpTopK or tuttiDpPowerSgd on GPUs ranks have
- * called GradReady for the same parameters. */
+ * *parameter: the first parameter with one there. Synchronous modes.
+ * - With config.nanCheck = 1 it works from Begin to the next Begin, whichever parameters are ready on which rank.
+ * - Without it, it can tell which rank made a NaN only until gradients are added up: between Begin and the GradReady
+ *   that completes the first bucket (tuttiDpNaive: Synchronize). From then to Synchronize it is refused
+ *   (tuttiInvalidUsage). Afterwards *rank is the first rank whose memory has one: rank 0 for a sum that all ranks have,
+ *   the owner for a sharded one.
+ * - With tuttiDpTopK or tuttiDpPowerSgd on GPUs, all ranks must have called GradReady for the same parameters. */
 TUTTI_API tuttiResult_t tuttiDpFindNan(tuttiDp_t dp, int* rank, size_t* parameter);
 
 /* Bytes on this rank. */
 typedef struct {
-    size_t parameters; /* values, yours included where they are used */
+    size_t parameters; /* values, including yours where they are used */
     size_t gradients;
     size_t states;    /* of the optimizer, with fp32 masters */
-    size_t transient; /* the most that the layer held at once for what is only borrowed: buckets under way, gathered
-                         units. On the host it never holds more than was in use at once, whatever sizes buckets and
-                         units have; on a GPU what is too much goes in the steps 1, 2, 4, 8 and so on */
-    size_t host; /* config.offload: in the host's memory; the states and tuttiDpZero3's values are counted above, too,
-                    what comes and goes is not. Else 0 */
+    size_t transient; /* the most bytes held at once for temporary memory: buckets under way, gathered units. On the
+                         host it never holds more than was in use at once, whatever the sizes of buckets and units; on a
+                         GPU the excess is freed in steps 1, 2, 4, 8 and so on */
+    size_t host; /* config.offload: bytes in the host's memory. The states and tuttiDpZero3's values are also counted
+                    above, what is copied to and fro is not. Otherwise 0 */
 } tuttiDpMemory_t;
 TUTTI_API tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory);
 
@@ -513,168 +524,182 @@ typedef struct {
     size_t buckets;
     long long iterations;                         /* Synchronize calls that ended */
     long long steps;                              /* updates made to this rank's parameters */
-    double communicationUs;                       /* of the last iteration: how long reductions took, added up */
-    double exposedUs;                             /* and how long Synchronize waited for them */
-    double stepUs;                                /* how long the last Step took */
+    double communicationUs;                       /* last iteration: total time of reductions */
+    double exposedUs;                             /* last iteration: time that Synchronize waited for them */
+    double stepUs;                                /* time of the last Step */
     double norm;                                  /* of the last clipped gradient */
     int largestStaleness;                         /* observed at Begin; never more than config.staleness */
-    long long staleness[TUTTI_DP_STALENESS_BINS]; /* how many iterations had this one; the last: or more */
+    long long staleness[TUTTI_DP_STALENESS_BINS]; /* number of iterations by staleness; the last bin: this or more */
     long long
         applied;      /* config.onArrival: gradients of parameters, or of parts of large ones, that this rank applied */
-    long long missed; /* and how many gradients of others, applied meanwhile, these did not know of, summed */
+    long long missed; /* the gradients of other ranks that were applied between a gradient's pull and its own update,
+                         summed over `applied` */
 } tuttiDpStatistics_t;
 TUTTI_API tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics);
 
-/* One bucket, in the last iteration. */
+/* One bucket, in the last iteration. Times are in microseconds; ready, start and end are counted from Begin. */
 typedef struct {
     size_t bytes;
-    size_t parameters;
-    size_t firstParameter; /* the number of its first one */
-    double readyUs;        /* when it was complete; microseconds since Begin */
+    size_t parameters;     /* how many it has */
+    size_t firstParameter; /* the number of the first one */
+    double readyUs;        /* when it was complete */
     double startUs, endUs; /* of its reduction */
-    double exposedUs;      /* how much of that was waited for */
+    double exposedUs;      /* how much of the reduction Synchronize waited for */
 } tuttiDpBucketStatistics_t;
 TUTTI_API tuttiResult_t tuttiDpGetBucketStatistics(tuttiDp_t dp, size_t bucket, tuttiDpBucketStatistics_t* statistics);
 
-/* Writes the time line so far for Perfetto (ui.perfetto.dev) or chrome://tracing. config.trace must be 1. */
+/* Writes the time line so far, for Perfetto (ui.perfetto.dev) or chrome://tracing. config.trace must be 1. */
 TUTTI_API tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path);
 
 /* ------------------------------------------------------------------------------------------------------ checkpoints */
 
-/* Saves everything: parameters, states of the optimizer, fp32 masters, steps, learning rates, the scale of losses and
- * notes. `path` is a folder that all ranks see, made if there is none, with safetensors files and an index of them,
- * which the usual tools read: model.safetensors.index.json; model-<save>-<i>-of-<n>.safetensors with whole parameters
- * under their names; optimizer-... with "exp_avg.<name>" and "exp_avg_sq.<name>", "momentum_buffer.<name>", or
- * "state0.<name>" and "state1.<name>", and "master.<name>". Each rank writes what it owns, at its place in the files.
- * The index takes the old one's place when all is on the disk, and then the old files go; so a folder has one
- * checkpoint, and always a whole one. Between Step and Begin. What can't be written (a full disk, a name that is not
- * UTF-8) is refused on all ranks (tuttiInvalidUsage, tuttiInvalidArgument), and the old checkpoint holds. What
- * compression has kept for the next time is "residual.<rank>.<name>" in optimizer-..., and tuttiDpPowerSgd's factors
- * are "factor.<bucket>.<its elements>": they go on where buckets are the same, else they begin anew. */
+/* Saves everything: parameters, the optimizer's states, fp32 masters, steps, learning rates, the scale of losses and
+ * notes. Call it between Step and Begin.
+ * - `path` is a folder that all ranks see; it is made if there is none. It gets safetensors files and an index, which
+ *   the usual tools read: model.safetensors.index.json; model-<save>-<i>-of-<n>.safetensors with whole parameters under
+ *   their names; optimizer-... with "exp_avg.<name>" and "exp_avg_sq.<name>", "momentum_buffer.<name>", or
+ *   "state0.<name>" and "state1.<name>", and "master.<name>".
+ * - What compression has kept for the next time is "residual.<rank>.<name>" in optimizer-..., and tuttiDpPowerSgd's
+ *   factors are "factor.<bucket>.<its elements>": a load continues with them if buckets are the same, and otherwise
+ *   begins anew.
+ * - Each rank writes what it owns, at its place in the files. The index replaces the old one when everything is on the
+ *   disk, and then the old files are removed. So a folder has one checkpoint, and always a complete one.
+ * - If something can't be written (a full disk, a name that is not UTF-8), Save is refused on all ranks
+ *   (tuttiInvalidUsage, tuttiInvalidArgument), and the old checkpoint stays. */
 TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
 
-/* The same, but it returns when this rank's part has been copied to memory of the host: as much as it owns, which is
- * kept for the next one until Destroy. A thread writes it to the disk meanwhile. SaveWait waits for that, and the
- * checkpoint takes the old one's place; it may be called at any time, also within an iteration, and does nothing if no
- * save is under way. The next Save, SaveAsync or Load does the same first. Collective, all three. A save that is under
- * way in Destroy, Move or Abandon is given up. */
+/* SaveAsync is the same, but returns when this rank's part has been copied to host memory. That takes as much memory as
+ * the rank owns, which is kept for the next SaveAsync until Destroy. A thread writes the copy to the disk meanwhile.
+ * SaveWait waits for that, and then the checkpoint replaces the old one. It may be called at any time, also within an
+ * iteration, and does nothing if no save is under way. The next Save, SaveAsync or Load does the same first. All three
+ * are collective. Destroy, Move and Abandon give up a save that is under way. */
 TUTTI_API tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path);
 TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
 
 /* Loads what any number of ranks has saved, in any mode. Each rank reads what it owns (tuttiDpNaive and
- * tuttiDpBucketed: everything), and needs no memory for that. Files are read twice, for all is checked before anything
- * is changed (ranks of one host share that out): a torn or changed file, one of other parameters or of another
- * optimizer, one that Save has not written, is refused on all ranks (tuttiInvalidUsage). The learning rate is the saved
- * one afterwards, and so are those of groups if there are as many. What compression had kept goes on: with another
- * number of ranks, each has the mean of what all had. If a file changes between the two readings, or can't be read
- * again, Load returns that on all ranks, and the layer has parts of both: all later calls but Destroy fail. With
- * config.onArrival nothing has changed then. */
+ * tuttiDpBucketed: everything), and needs no memory for that.
+ * - Files are read twice, so that everything is checked before anything is changed; ranks of one host share the
+ *   checking. A torn or changed file, one of other parameters or of another optimizer, or one that Save has not written,
+ *   is refused on all ranks (tuttiInvalidUsage).
+ * - The learning rate is then the saved one, and so are those of groups if there are as many.
+ * - What compression had kept is loaded, too. With another number of ranks, each gets the mean of what all had.
+ * - If a file changes between the two readings, or can't be read again, Load returns that on all ranks, and the layer
+ *   has parts of both: all later calls except Destroy fail. With config.onArrival nothing has changed then. */
 TUTTI_API tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path);
 
-/* Text that goes with a checkpoint: rank 0's is saved, and Load gives it to all ranks, in place of what they had. For
- * what the layer does not know: the epoch, the position in the data. UTF-8, copied. text NULL: removes it. */
+/* Sets a text that is saved in checkpoints, for what the layer does not know: the epoch, the position in the data. Rank
+ * 0's notes are saved, and Load gives them to all ranks, in place of what they had. UTF-8, copied. text NULL: removes
+ * the note. */
 TUTTI_API tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text);
 
-/* To text, of `size` bytes, with a 0 at the end. tuttiInvalidUsage: there is no note of this key;
- * tuttiInvalidArgument: it is longer. */
+/* Copies a note to text, which has `size` bytes, with a 0 at the end. tuttiInvalidUsage: there is no note with this
+ * key; tuttiInvalidArgument: it is longer. */
 TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text, size_t size);
 
-/* The layer goes on with another communicator: after a rank has died, with one of the survivors; or with one of more
- * ranks. A new rank has just made its layer with the same config: create it on a communicator of one rank. Called by
- * all ranks of comm, each with the layer that it had; what the layer returned before is forgotten. The mean is over the
- * new number of ranks. Learning rates, those of groups, the scale of losses and notes are afterwards those of a rank
- * that has made the last step, so a new one's may be out of date; notes of one that has any. Synchronous modes; where
- * there are GPUs with config.elastic, and each on the device that it was on.
+/* Moves the layer to another communicator: after a rank has died, to one of the survivors; or to one of more ranks. All
+ * ranks of comm call it, each with the layer that it has. A new rank makes its layer with the same config just before,
+ * on a communicator of one rank. Synchronous modes; with GPUs it needs config.elastic, and each rank must be on the
+ * same device as before.
  *
- * tuttiDpNaive, tuttiDpBucketed: the rank that has made the most steps gives all its parameters and states, so a step
- * that had ended on some ranks only counts: go on after tuttiDpGetStatistics' `steps`.
+ * Afterwards the first error of the layer is forgotten, and the mean is over the new number of ranks. All ranks get the
+ * learning rates, those of groups and the scale of losses of a rank that has made the last step, and the notes of the
+ * rank with the most steps among those that have any. So it does not matter if those of a new rank are out of date.
  *
- * Where ranks own parts, these are dealt anew, and come from ranks that have them: config.shardRanks makes copies.
- * If nobody has some part any more, as it was after the last step or the one before, all comes from the checkpoint
- * that those with the most steps saved or loaded last, in a folder that new ranks must be able to read, too, and
- * `steps` goes back to its; without one the part is named (tuttiInvalidUsage). What you have written to values since
- * the last Step is lost. Ask tuttiDpData and tuttiDpGradient again where memory is the layer's. Where
- * config.shardRanks does not divide the number of ranks, or hosts have different numbers, all are one group until it
- * does again; on one rank alone any config.shardRanks will do. config.server and servers count in comm. Until it
- * returns the layer has twice its memory. After an error call it again, with a communicator of those that are left:
- * nothing was lost by it. */
+ * tuttiDpNaive, tuttiDpBucketed: the rank that has made the most steps gives all its parameters and states to the
+ * others. So a step counts even if it had ended on some ranks only: go on after tuttiDpGetStatistics' `steps`.
+ *
+ * Where ranks own parts, these are dealt anew, and come from ranks that have them; config.shardRanks makes copies. If
+ * no rank has some part any more, as it was after the last step or the one before, everything comes from the checkpoint
+ * that the ranks with the most steps saved or loaded last. New ranks must be able to read its folder, too, and `steps`
+ * goes back to the checkpoint's. Without a checkpoint the part is named (tuttiInvalidUsage). Values that you have
+ * written since the last Step are lost. Ask tuttiDpData and tuttiDpGradient again where memory is the layer's. If
+ * config.shardRanks does not divide the number of ranks, or hosts have different numbers, all ranks are one group until
+ * it does again; on one rank alone any config.shardRanks is accepted. config.server and servers count in comm. Until it
+ * returns, the layer has twice its memory. After an error call it again, with a communicator of the ranks that are
+ * left: nothing was lost by it. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */
 
-/* What a device works on: its replica of the parameters, and its share of a batch. */
+/* What one device works on: its replica of the parameters, and its share of a batch. */
 typedef struct {
-    int device;
-    size_t firstSample, samples;
-    const void* input;      /* of these samples */
-    void* output;           /* to be written */
-    void* const* values;    /* by parameter */
-    void* const* gradients; /* zeroed, to be added to; NULL where the parameter's grad is */
-    tuttiStream_t stream;   /* on GPUs: what is above is there when this stream has come to it, and is taken from there
-                               when it has done what is enqueued by the time that the function returns */
+    int device;                  /* number of the device in comms */
+    size_t firstSample, samples; /* its share of the batch */
+    const void* input;           /* of these samples */
+    void* output;                /* of these samples, to be written */
+    void* const* values;         /* by parameter */
+    void* const* gradients;      /* by parameter: zeroed, to be added to; NULL where the parameter's grad is */
+    tuttiStream_t stream;        /* on GPUs: enqueue the work here. Inputs are present in the order of this stream, and
+                                    results are read after what is enqueued when the function returns */
 } tuttiDpReplica_t;
 
-/* Runs once for each device, side by side on threads. */
+/* Runs once for each device, on threads at the same time. */
 typedef tuttiResult_t (*tuttiDpWork_t)(void* user, const tuttiDpReplica_t* replica);
 
 /* Samples in memory of device 0. */
 typedef struct {
     size_t samples;
-    const void* input; /* samples * inputBytes */
-    size_t inputBytes;
-    void* output; /* samples * outputBytes; outputBytes 0: none */
-    size_t outputBytes;
+    const void* input;  /* samples * inputBytes */
+    size_t inputBytes;  /* per sample */
+    void* output;       /* samples * outputBytes */
+    size_t outputBytes; /* per sample; 0: no output */
 } tuttiDpBatch_t;
 
-/* The old way, as PyTorch's DataParallel, for completeness and comparison: the batch is scattered from device 0, the
- * parameters are replicated, work runs on every device, outputs are gathered, and gradients are added up on device 0;
- * all that in every call, and all of it waits for all of it. comms[d] is rank d of `devices` ranks in this process
- * (tuttiCommInitAll); streams[d] its stream (GPUs), NULL: the null streams. Values and gradients of parameters are in
- * memory of device 0; grad gets the sum over the batch, in the order of devices; NULL: nobody asks for it. The first
- * devices have one sample more where they can't have equally many. If work fails, nothing is written but parts of
- * output and gradients, and the first device that did is named. Returns when all is done. */
+/* One process with many devices, as PyTorch's DataParallel, for completeness and comparison. Every call scatters the
+ * batch from device 0, replicates the parameters, runs work on every device, gathers outputs, and adds gradients on
+ * device 0; each of these waits for the one before on all devices. Returns when all is done.
+ * - comms[d] is rank d of `devices` ranks in this process (tuttiCommInitAll). streams[d] is its stream (GPUs); NULL:
+ *   the null streams.
+ * - Values and gradients of parameters are in memory of device 0. grad gets the sum over the batch, in the order of
+ *   devices; NULL if it is not wanted.
+ * - If samples can't be divided evenly, the first devices have one sample more.
+ * - If work fails, nothing is written except parts of output and gradients, and the text names the first device that
+ *   failed. */
 TUTTI_API tuttiResult_t tuttiDpDataParallel(const tuttiComm_t* comms, int devices, const tuttiStream_t* streams,
                                             const tuttiDpParameter_t* parameters, size_t count,
                                             const tuttiDpBatch_t* batch, tuttiDpWork_t work, void* user);
 
 /* ---------------------------------------------------------------------------------------------------------- helpers */
 
-/* Ranks as a grid of dims[0] x ... x dims[count - 1], the last one fastest; the product is the number of ranks.
- * comms[i]: the communicator of those that differ from this rank in coordinate i alone, e.g. {data, tensor, pipeline}.
- * Destroy them all. */
+/* Arranges ranks as a grid of dims[0] x ... x dims[count - 1], the last dimension fastest; the product must be the
+ * number of ranks. comms[i]: the communicator of the ranks that differ from this one in coordinate i alone, for
+ * instance {data, tensor, pipeline}. Destroy them all. */
 TUTTI_API tuttiResult_t tuttiDpMesh(tuttiComm_t comm, const int* dims, int count, tuttiComm_t* comms);
 
-/* Which samples of `length` a rank has in an epoch: the indices are shuffled by (seed, epoch), padded from the start to
- * a multiple of ranks (dropLast: cut), and dealt out, one to each rank in turn. */
+/* Which samples of a data set a rank has in an epoch: the indices are shuffled by (seed, epoch), padded from the start
+ * to a multiple of ranks (dropLast: cut), and dealt to the ranks in turn. */
 typedef struct {
-    size_t length;
-    int ranks, rank;
-    int shuffle;
-    int dropLast;
-    unsigned long long seed, epoch;
+    size_t length;                  /* samples of the data set */
+    int ranks, rank;                /* the number of ranks; this rank */
+    int shuffle;                    /* 1: shuffle */
+    int dropLast;                   /* 1: cut instead of padding */
+    unsigned long long seed, epoch; /* the same on all ranks */
 } tuttiDpSampler_t;
+/* *count: the number of samples that this rank has. */
 TUTTI_API tuttiResult_t tuttiDpSampleCount(const tuttiDpSampler_t* sampler, size_t* count);
+/* Writes that many indices. */
 TUTTI_API tuttiResult_t tuttiDpSample(const tuttiDpSampler_t* sampler, size_t* indices);
 
-/* The same for samples of different lengths (lengths[i] is that of sample i): so that what ranks do at the same time is
- * about as long, and little is padded. The order, shuffled or not, is cut into windows of `window` samples, and each is
- * sorted from long to short; the window with the longest sample comes first (of a shorter last one, this sample
- * alone), so that too little memory shows at once. Take some tens of times ranks * batch; 1 sorts nothing. */
+/* As tuttiDpSample, for samples of different lengths (lengths[i] is that of sample i), so that samples that ranks work
+ * on at the same time have about the same length, and little is padded. The order, shuffled or not, is cut into windows
+ * of `window` samples, and each window is sorted from long to short. The window with the longest sample comes first (if
+ * it is a shorter last window, this sample alone), so that too little memory shows at once. A good window is some tens
+ * of times ranks * batch; 1 sorts nothing. */
 TUTTI_API tuttiResult_t tuttiDpSampleByLength(const tuttiDpSampler_t* sampler, const size_t* lengths, size_t window,
                                               size_t* indices);
 
-/* A stream whose length nobody knows: every rank reads all of it in blocks of ranks * batch samples, and takes `batch`
- * of each. The block has blockLength samples. A shorter one is the last: with dropLast it is nobody's (*count is 0),
- * else *count is `batch` and it is filled up from the first block, again and again: the caller keeps that, and says how
- * many samples it had (firstLength; for the first block itself: blockLength). indices[i] < blockLength: that sample of
- * the block; else sample indices[i] - blockLength of the first block. sampler's length, shuffle, seed and epoch have no
- * meaning here. */
+/* For a stream of unknown length: every rank reads all of it in blocks of ranks * batch samples, and takes `batch` of
+ * each block. blockLength: the samples of this block. A shorter block is the last one. With dropLast no rank takes any
+ * of it (*count is 0). Otherwise *count is `batch`, and the block is filled up with samples of the first block,
+ * repeatedly: keep the first block, and pass how many samples it had as firstLength (for the first block itself:
+ * blockLength). indices[i] < blockLength is that sample of the block; otherwise it is sample indices[i] - blockLength
+ * of the first block. sampler's length, shuffle, seed and epoch have no meaning here. */
 TUTTI_API tuttiResult_t tuttiDpSampleStream(const tuttiDpSampler_t* sampler, size_t batch, size_t blockLength,
                                             size_t firstLength, size_t* count, size_t* indices);
 
 /* ------------------------------------------------------------------------------------------------------------ sizes */
 
-/* The functions above, with the sizes of the structs as the caller has them: see (8). */
+/* The functions above, with the sizes that the caller's structs have: see (8). */
 TUTTI_API tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
                                            size_t count, const tuttiDpConfig_t* config, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiDpSetGroupSized(size_t groupSize, tuttiDp_t dp, int group, const tuttiDpGroup_t* its);
