@@ -15,13 +15,13 @@
 namespace tutti::dp {
 namespace {
 
-/// The caller's.
+/// The caller's hook.
 class Hook : public Compression {
   public:
     Hook(tuttiDpHook_t function, void* user, tuttiComm_t comm) : function_(function), user_(user), comm_(comm) {}
     bool reduce(const tuttiDpBucket_t& bucket) override {
         const tuttiResult_t result = function_(user_, &bucket, comm_);
-        tuttiResult_t cause = tuttiSuccess;  // another rank's, of which the hook has heard
+        tuttiResult_t cause = tuttiSuccess;  // the communicator's error, which may be the cause of the hook's
         if (result != tuttiSuccess && tuttiCommGetAsyncError(comm_, &cause) == tuttiSuccess && cause != tuttiSuccess)
             throw Error(cause, tuttiGetLastError(comm_));
         if (result != tuttiSuccess)
@@ -36,7 +36,7 @@ class Hook : public Compression {
     tuttiComm_t comm_;
 };
 
-/// Every rank gets all gradients, and adds them up itself: the sum first, and then the mean.
+/// tuttiDpAllGather: every rank gets all gradients, adds them itself, and then divides.
 class Gathered : public Compression {
   public:
     explicit Gathered(const Resources& resources)
@@ -64,7 +64,7 @@ class Gathered : public Compression {
     const Block all_;
 };
 
-/// Those that know fp32 only.
+/// Base of compressions that handle only fp32.
 class OfFloats : public Compression {
   public:
     explicit OfFloats(const Resources& resources) : resources_(resources) {}
@@ -77,14 +77,15 @@ class OfFloats : public Compression {
     }
 
   protected:
-    /// data: this rank's share of the mean.
+    /// data: in: this rank's gradients, divided by bucket.divisor; out: the sum over all ranks, at least in the owned
+    /// part.
     virtual void reduce_floats(const tuttiDpBucket_t& bucket, float* data) = 0;
 
     dp::Backend& backend() const { return *resources_.backend; }
     const Resources resources_;
 };
 
-/// Sent in 16 bits.
+/// tuttiDpFp16 and tuttiDpBf16.
 class Halves : public OfFloats {
   public:
     Halves(DataType type, const Resources& resources)
@@ -100,8 +101,8 @@ class Halves : public OfFloats {
     Block wire_;
 };
 
-/// Sent in 8 bits. The scale is a power of two, so that it rounds nothing: the largest of all ranks' values, added as
-/// often as there are ranks, stays below 448.
+/// tuttiDpFp8. The scale is a power of two, so that scaling rounds nothing. With it, the largest magnitude of all ranks
+/// times the number of ranks stays below 448.
 class Eighths : public OfFloats {
   public:
     explicit Eighths(const Resources& resources)
@@ -121,8 +122,8 @@ class Eighths : public OfFloats {
     Block largest_, wire_;
 };
 
-/// What was not sent is added the next time (error feedback), so nothing is lost for good. Works on the host: a GPU's
-/// bucket comes there, and the sum goes back.
+/// Base of compressions with error feedback: what was not sent is added the next time, so that nothing is lost for
+/// good. They work on the host: a GPU's bucket is copied there, and the sum back.
 class WithMemory : public OfFloats {
   public:
     explicit WithMemory(const Resources& resources) : OfFloats(resources) {
@@ -137,7 +138,7 @@ class WithMemory : public OfFloats {
         if (resources_.may_be_taken_back) before_[bucket.index] = residual;
         for (std::size_t i = 0; i < bucket.count; ++i) residual[i] += here[i];
         send(bucket, residual.data(), here);
-        // A NaN or an infinity has been told to all ranks now; kept, it would be so in every step to come.
+        // All ranks have received a NaN or an infinity by now. If it were kept, it would be in every later step, too.
         for (float& kept : residual)
             if (!std::isfinite(kept)) kept = 0.0f;
         backend().copy(data, here, bytes);
@@ -150,12 +151,12 @@ class WithMemory : public OfFloats {
     void forget() override { residuals_.clear(), before_.clear(); }
 
   protected:
-    /// residual: in, what there is to send; out, what was not sent. sum: what all ranks have sent.
+    /// residual: in: what there is to send; out: what was not sent. sum: out: the sum of what all ranks have sent.
     virtual void send(const tuttiDpBucket_t& bucket, float* residual, float* sum) = 0;
 
   private:
-    std::map<std::size_t, std::vector<float>> residuals_, before_;  // by bucket; before_: the last reduce()
-    std::unique_ptr<Block> here_;
+    std::map<std::size_t, std::vector<float>> residuals_, before_;  // by bucket; before_: before the last reduce()
+    std::unique_ptr<Block> here_;  // the host's copy of a GPU's bucket; nullptr if buckets are on the host
 };
 
 class TopK : public WithMemory {
@@ -188,15 +189,16 @@ class TopK : public WithMemory {
             sum[e.index] += e.value;
         }
     }
-    /// NaNs go first, so that all ranks hear of them, and have a place in the order.
+    /// NaNs count as infinite: so they are sent first, and have a defined place in the order.
     static float weight(float value) {
         return std::isnan(value) ? std::numeric_limits<float>::infinity() : std::fabs(value);
     }
     double part_;
 };
 
-/// The bucket as a matrix M of about as many rows as columns is sent as P = M Q and then Q = M^T P with orthonormal P,
-/// each of few columns. Q is kept: every time is one more step of the power iteration.
+/// Treats the bucket as a matrix M with about as many rows as columns, and sends P = M Q and then, with P made
+/// orthonormal, Q = M^T P; both have few columns. Q is kept, so that each reduction is another step of the power
+/// iteration.
 class PowerSgd : public WithMemory {
   public:
     PowerSgd(int rank, const Resources& resources) : WithMemory(resources), rank_(static_cast<std::size_t>(rank)) {}
@@ -222,24 +224,24 @@ class PowerSgd : public WithMemory {
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
         must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
-        // The same on all ranks: nothing has been sent then but the news.
+        // P is the same on all ranks, so all of them return here: nothing was sent except that a value is not finite.
         if (!finite(p)) {
             std::fill_n(sum, bucket.count, std::numeric_limits<float>::quiet_NaN());
             return;
         }
         orthonormalize(p, rows, r);
-        m.transposed_times(p, q, r);  // of this rank: what it sends is P times this
+        m.transposed_times(p, q, r);  // this rank's Q: what it sends of the bucket is P Q^T
         for (std::size_t i = 0; i < bucket.count; ++i) residual[i] -= product(p, q, r, i / columns, i % columns);
         must(tuttiAllReduce(q.data(), q.data(), q.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
         for (std::size_t i = 0; i < bucket.count; ++i) sum[i] = product(p, q, r, i / columns, i % columns);
-        if (!finite(q)) q.clear();  // made anew the next time
+        if (!finite(q)) q.clear();  // begins anew the next time
     }
 
     static bool finite(const std::vector<float>& all) {
         return std::ranges::all_of(all, [](float v) { return std::isfinite(v); });
     }
 
-    /// Row by row; its last row may be short.
+    /// Row-major. The last row may be incomplete.
     struct Matrix {
         const float* at;
         std::size_t count, rows, columns;
@@ -261,7 +263,7 @@ class PowerSgd : public WithMemory {
         return sum;
     }
 
-    /// Any numbers will do, if they are the same on all ranks.
+    /// Fills Q with pseudo-random numbers, which must be the same on all ranks.
     static void fill(std::vector<float>& q, std::size_t count) {
         std::uint32_t state = 1;
         q.clear();
@@ -271,7 +273,8 @@ class PowerSgd : public WithMemory {
         }
     }
 
-    /// Gram and Schmidt, column by column. A column of which nothing is left becomes zero: it sends nothing.
+    /// Gram-Schmidt, column by column. A column that depends on the earlier ones becomes zero, so that it sends
+    /// nothing.
     static void orthonormalize(std::vector<float>& p, std::size_t rows, std::size_t r) {
         for (std::size_t k = 0; k < r; ++k) {
             const auto dot = [&](std::size_t a, std::size_t b) {
@@ -291,7 +294,7 @@ class PowerSgd : public WithMemory {
     }
 
     std::size_t rank_;
-    std::map<std::size_t, std::vector<float>> q_, before_;  // by bucket; before_: the last send()
+    std::map<std::size_t, std::vector<float>> q_, before_;  // by bucket; before_: before the last send()
 };
 
 }  // namespace

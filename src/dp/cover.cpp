@@ -9,7 +9,7 @@ Cover cover(const std::vector<Parameter>& parameters, std::span<const std::size_
     struct Gap {
         std::size_t begin, end;
     };
-    std::vector<std::vector<Gap>> gaps(parameters.size());  // what nobody has so far
+    std::vector<std::vector<Gap>> gaps(parameters.size());  // by parameter: elements without an origin so far
     for (const std::size_t p : order) gaps[p] = {{0, parameters[p].count}};
     Cover all;
     for (std::size_t r = 0; r < by_rank.size(); ++r) {

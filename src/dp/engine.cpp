@@ -80,7 +80,7 @@ void Engine::begin() {
 
 void Engine::begin_iteration() {
     statistics_.begin();
-    if (loss_scale_.is_on()) loss_scale_.begin();  // not in asynchronous modes, whose jobs look at it
+    if (loss_scale_.is_on()) loss_scale_.begin();  // it is off in asynchronous modes, where jobs read it meanwhile
     storage_.zero_gradients();
     units_.begin();
     iteration_.begin();
@@ -120,7 +120,7 @@ void Engine::launch(std::size_t index) {
     Bucket& b = storage_.buckets()[index];
     const Gradients sent = storage_.take(b);
     Backend::Mark packed;
-    if (options().asynchronous()) {  // the caller goes on before the job runs
+    if (options().asynchronous()) {  // the caller may go on before the job runs
         reducer_.pack(b, sent.at);
         packed = backends_.values->mark();
     }
@@ -138,7 +138,8 @@ void Engine::launch(std::size_t index) {
     });
 }
 
-/// Where a job has a stream of its own: what it has enqueued is done, and what it has borrowed may go to others.
+/// Ends a job that has a stream of its own: waits for its work, so that the memory that it borrowed may be lent again.
+/// Throws the error of its kernels.
 void Engine::end_job() {
     if (backends_.jobs == backends_.values) return;
     backends_.jobs->settle();
@@ -154,10 +155,11 @@ void Engine::synchronize() {
     const bool has_batch = !attendance_.follows() && !options().serves_only(ranks_.rank());
     if (!options().findUnusedParameters && has_batch)
         if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty())
-            worker_->or_fail([&] { refuse_missing(parameters(), missing, ranks_.rank()); });  // nobody waits for them
+            // Fails the layer, so that no other rank waits for these gradients.
+            worker_->or_fail([&] { refuse_missing(parameters(), missing, ranks_.rank()); });
     announce({Announcement::Call::synchronize});
     iteration_.launch_rest([&](std::size_t bucket) { launch(bucket); });
-    iteration_.phase = Phase::idle;  // if the wait fails
+    iteration_.phase = Phase::idle;  // the phase if the wait fails
     if (!options().asynchronous()) {
         worker_->drain();
         worker_->or_fail([&] {
@@ -175,7 +177,7 @@ void Engine::synchronize() {
     iteration_.phase = Phase::synchronized;
 }
 
-/// A parameter that some rank has used counts on all of them; of the others nothing is touched.
+/// config.findUnusedParameters: a parameter that any rank has used is updated on all ranks; the others are skipped.
 void Engine::agree_on_unused() {
     std::vector<std::uint8_t> used(parameters().size());
     for (std::size_t p = 0; p < used.size(); ++p) used[p] = iteration_.touched(p);
@@ -194,8 +196,8 @@ void Engine::step() {
             fail(tuttiInvalidUsage, "tuttiDpStep: config.optimizer.kind is tuttiDpNoOptimizer: the update is yours");
         units_.refuse_gathered("tuttiDpStep");
     };
-    // Where parts have owners, none of them updates before all ranks are here: a step is made by all or by none, unless
-    // a rank dies while they agree.
+    // Where ranks own parts, no owner updates before all ranks have called Step. So all of them make a step or none,
+    // unless a rank dies while they agree.
     options().replicated() || options().asynchronous() ? checks() : agree(checks);
     units_.forget(*worker_);
     Span span(trace_.get(), Trace::Track::caller, "Step");
@@ -214,7 +216,8 @@ void Engine::step() {
     statistics_.change([&](auto& all) { all.stepUs = us; });
 }
 
-/// As gradients are of a loss that is not scaled. Shows, too, whether all of them are numbers.
+/// The norm of the unscaled gradients. With config.lossScale it also finds out whether all gradients are finite, and
+/// sets the scale of the next iteration.
 double Engine::norm() {
     const double found = reducer_.norm();
     const double unscaled = found * loss_scale_.factor();
@@ -226,15 +229,15 @@ double Engine::norm() {
     return unscaled;
 }
 
-/// Whether the step is to be made.
+/// Whether to make the step: all gradients are finite, or losses are not scaled.
 bool Engine::finite() {
     if (!loss_scale_.is_on()) return true;
     if (!loss_scale_.finite()) worker_->or_fail([&] { norm(); });
     return *loss_scale_.finite();
 }
 
-/// Where gradients are of a scaled loss, so is a limit of values; an infinity is an overflow first. Returns the norm
-/// before, if it is the norm's limit.
+/// Clips gradients that may still be scaled; limit is for unscaled ones. Clamps elements if by_value; otherwise scales
+/// by the norm, and returns the norm before. Changes nothing if a gradient of a scaled loss is not finite.
 double Engine::clip_to(double limit, bool by_value) {
     if (by_value) {
         if (loss_scale_.is_on() && !loss_scale_.finite()) norm();
@@ -296,9 +299,10 @@ void Engine::update_all() {
         updater_.count();
         progress_.half = true;
         const bool beside = options().overlaps_gather();
-        std::optional<Error> unsent;  // where ranks have died, each goes on with what it owns: the step is whole
+        std::optional<Error> unsent;  // if a rank has died, the others still update all that they own
         for (std::size_t i = 0, count = storage_.buckets().size(); i < count; ++i) {
-            Bucket& b = storage_.buckets()[beside ? count - 1 - i : i];  // the first layers' are the last, needed first
+            // The last bucket has the first layers, which the next forward pass needs first.
+            Bucket& b = storage_.buckets()[beside ? count - 1 - i : i];
             updater_.update(b, options().optimizer, loss_scale_.factor());
             if (beside) units_.send(*worker_, b);
             if (beside || options().mode == tuttiDpZero3 || unsent) continue;
@@ -315,14 +319,14 @@ void Engine::update_all() {
         beside ? void(worker_->enqueue(received)) : received();
     });
     statistics_.change([&](auto& all) { all.steps = progress_.begun; });
-    // On GPUs memory goes only while all ranks look on: now and then, in the same steps on all of them.
+    // On GPUs all ranks must sweep together, so they do it now and then, in the same steps.
     if (std::has_single_bit(static_cast<unsigned long long>(progress_.begun))) {
         storage_.pool().trim();
         sweep();
     }
 }
 
-/// by_value: tuttiDpClipValue, else tuttiDpClipNorm, which returns the norm.
+/// by_value: tuttiDpClipValue; otherwise tuttiDpClipNorm, and returns the norm.
 double Engine::clip(double limit, bool by_value) {
     announce({.call = Announcement::Call::clip, .flag = by_value, .real = limit});
     const char* const function = by_value ? "tuttiDpClipValue" : "tuttiDpClipNorm";
@@ -335,7 +339,7 @@ double Engine::clip(double limit, bool by_value) {
             fail(tuttiInvalidUsage, "%s: asynchronous modes clip in their steps: set config.%s", function,
                  by_value ? "clipValue" : "clipNorm");
     };
-    options().replicated() ? checks() : agree(checks);  // with everything here, nobody waits
+    options().replicated() ? checks() : agree(checks);  // a replicated mode needs no other rank to clip
     double norm = 0;
     worker_->or_fail([&] { norm = clip_to(limit, by_value); });
     return norm;
@@ -353,7 +357,7 @@ void Engine::release(int unit) {
     units_.release(unit);
 }
 
-/// All ranks get the values of their owners, in synchronous modes.
+/// Sends all owners' values to all ranks, in synchronous modes.
 void Engine::spread_all() {
     if (options().replicated() || options().mode == tuttiDpZero3) return;
     for (const Bucket& b : storage_.buckets()) {

@@ -1,5 +1,5 @@
-// For programs that were built before there were sizes: structs are as the first version had them. Others come here by
-// a function's address alone.
+// For programs that were built with the first version of dp.h: structs are as that version had them. Newer programs
+// reach these functions only by taking a function's address.
 #include "dp/sized.hpp"
 
 #undef tuttiDpCreate

@@ -1,4 +1,4 @@
-// tuttiDpJoin: a rank that has no batches left makes the calls of one that has.
+// tuttiDpJoin: a rank that has no batches left repeats the calls of a rank that has some.
 #include "base/caught.hpp"
 #include "dp/engine.hpp"
 
@@ -6,14 +6,14 @@ namespace tutti::dp {
 
 using Call = Announcement::Call;
 
-/// This rank's call, of which those that follow it are told.
+/// Tells this rank's followers, if it leads, which call it makes.
 void Engine::announce(Announcement what, const std::string& text) {
     if (!attendance_.leads()) return;
     what.learning_rate = options().optimizer.learningRate;
     worker_->or_fail([&] { attendance_.announce(what, text); });
 }
 
-/// All ranks say whether they have a batch.
+/// Exchanges which ranks have a batch. Collective.
 void Engine::call_roll(bool has_batch) {
     units_.refuse_gathered(has_batch ? "tuttiDpBegin" : "tuttiDpJoin");
     announce({Call::begin});
@@ -36,7 +36,7 @@ void Engine::follow_the_others() {
     if (behind) broadcast(attendance_.last_leader());
 }
 
-/// Makes the leader's next call. False: it is Begin or Join.
+/// Receives the leader's next call and makes it. Returns false if it is Begin or Join.
 bool Engine::follow() {
     std::string words;
     Announcement what{};
@@ -87,14 +87,15 @@ bool Engine::follow() {
                 return set_note(words.c_str(), what.flag ? words.c_str() + place : nullptr);
         }
     });
-    // What was refused is refused on the leader, too; what else is amiss is this rank's alone.
+    // A call that is refused here is also refused on the leader. Any other error is this rank's alone, and ends the
+    // layer.
     const bool refused = result == tuttiInvalidUsage || result == tuttiInvalidArgument;
     if (result != tuttiSuccess && !refused) worker_->fail(Error(result, tuttiGetLastError(nullptr)));
     worker_->check();
     return true;
 }
 
-/// As text: the key, a 0, and the note.
+/// The announcement's text is the key, a 0, and the note.
 void Engine::set_note(const char* key, const char* text) {
     const std::string name = key;
     announce({.call = Call::set_note, .flag = text != nullptr, .number = static_cast<std::int64_t>(name.size() + 1)},

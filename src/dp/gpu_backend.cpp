@@ -1,4 +1,4 @@
-// The one file of this room that knows GPUs: their memory, and passes over arrays there (kernels/cuda/flat.hpp).
+// The only file of this room that knows GPUs: their memory, and kernels over arrays (kernels/cuda/flat.hpp).
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -20,7 +20,7 @@ gpu::Gpus& the_gpus() {
     return *gpus;
 }
 
-/// What waits for a sweep. Any thread.
+/// Freed memory that waits for a sweep. Any thread; guarded by mutex_.
 class Freed {
   public:
     void add(std::byte* memory) noexcept {
@@ -82,8 +82,9 @@ class GpuBackend : public Backend {
     void follow(const Mark& mark) override {
         if (mark) gpus_.follow(device_, mark.get(), stream_);
     }
-    /// What is before it on the stream may wait for another rank, a thread of this process perhaps. CUDA waits for that
-    /// inside a copy of pageable memory, and lets no other thread allocate or copy meanwhile.
+    /// A copy of pageable memory waits inside CUDA for earlier work on the stream, and lets no other thread allocate or
+    /// copy meanwhile. That work may wait for another rank, which may be a thread of this process. So wait for it
+    /// first.
     void copy(void* to, const void* from, std::size_t bytes) override {
         if (bytes == 0 || to == from) return;
         if (!reaches(to) || !reaches(from)) settle();
@@ -155,7 +156,7 @@ class GpuBackend : public Backend {
         return runs.size();
     }
 
-    /// What a pass finds are floats again, two for each tile: until there is only one.
+    /// Each pass writes two floats per tile, which the next pass reads, until one tile is left.
     void largest(const float* values, std::size_t count, float* into) override {
         if (count == 0) return zero(DataType::float32, into, 1);
         std::byte* room = reserve(2 * gpu::flat_tiles(count) + 2);
@@ -194,7 +195,7 @@ class GpuBackend : public Backend {
         if (task.count > 0) gpus_.run(device_, task, stream_);
     }
 
-    /// A number for each tile of each run.
+    /// Runs op over all runs. Returns one number per tile of each run, in order.
     std::vector<std::uint64_t> find(FlatOp op, std::span<const Run> runs) {
         std::size_t tiles = 0;
         for (const Run& r : runs) tiles += gpu::flat_tiles(r.count);
@@ -211,7 +212,7 @@ class GpuBackend : public Backend {
         return found;
     }
 
-    /// Room for so many numbers of 8 bytes, which the next pass uses, too.
+    /// Room for this many numbers of 8 bytes, in memory that every pass reuses.
     std::byte* reserve(std::size_t numbers) {
         if (findings_ != nullptr && numbers <= room_) return findings_;
         std::byte* const more = allocate(numbers * 8);
@@ -225,8 +226,8 @@ class GpuBackend : public Backend {
     const tuttiStream_t stream_;
     const Stream whose_;
     Freed freed_;
-    std::byte* findings_ = nullptr;
-    std::size_t room_ = 0;  // numbers
+    std::byte* findings_ = nullptr;  // results of a pass, on the GPU
+    std::size_t room_ = 0;           // numbers of 8 bytes in findings_
 };
 
 class PinnedHost : public HostBackend {

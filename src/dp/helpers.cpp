@@ -1,4 +1,4 @@
-// What needs no Engine: grids of ranks, and which samples are whose.
+// Functions that need no Engine: grids of ranks, and samplers.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -12,7 +12,7 @@ using namespace tutti::dp;
 
 namespace {
 
-/// splitmix64 (S. Vigna, public domain): a good number from any number.
+/// splitmix64 (S. Vigna, public domain): a well-mixed number from any number.
 std::uint64_t scrambled(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -20,7 +20,7 @@ std::uint64_t scrambled(std::uint64_t x) {
     return x ^ x >> 31;
 }
 
-/// Fisher and Yates; the same for all ranks.
+/// Fisher-Yates; the same order on all ranks.
 std::vector<std::size_t> shuffled(std::size_t length, std::uint64_t seed) {
     std::vector<std::size_t> order(length);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -32,7 +32,7 @@ std::vector<std::size_t> shuffled(std::size_t length, std::uint64_t seed) {
     return order;
 }
 
-/// The caller's, checked.
+/// The caller's sampler, checked.
 struct Sampler : tuttiDpSampler_t {
     Sampler(const tuttiDpSampler_t* given, std::size_t size, const char* function) : tuttiDpSampler_t{} {
         if (given == nullptr) fail(tuttiInvalidArgument, "%s: sampler is NULL", function);
@@ -47,7 +47,7 @@ std::size_t count_of(const Sampler& s) {
     return s.dropLast ? s.length / ranks : s.length / ranks + (s.length % ranks != 0);
 }
 
-/// All samples in the order of the epoch, the same on all ranks.
+/// All samples in the order of this epoch, the same on all ranks.
 std::vector<std::size_t> order_of(const tuttiDpSampler_t& sampler) {
     if (sampler.shuffle) return shuffled(sampler.length, scrambled(sampler.seed) + sampler.epoch);
     std::vector<std::size_t> order(sampler.length);
@@ -55,7 +55,7 @@ std::vector<std::size_t> order_of(const tuttiDpSampler_t& sampler) {
     return order;
 }
 
-/// One to each rank in turn, from the start again where they do not come out even.
+/// Deals samples to the ranks in turn, starting over at the end; writes this rank's `count` samples.
 void deal(const tuttiDpSampler_t& sampler, const std::vector<std::size_t>& order, std::size_t count,
           std::size_t* indices) {
     const auto ranks = static_cast<std::size_t>(sampler.ranks), rank = static_cast<std::size_t>(sampler.rank);
@@ -66,15 +66,15 @@ void deal(const tuttiDpSampler_t& sampler, const std::vector<std::size_t>& order
 void group(std::vector<std::size_t>& order, const std::size_t* lengths, std::size_t window) {
     using Iterator = std::vector<std::size_t>::iterator;
     const auto longer = [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; };
-    Iterator first = order.begin();  // of the window with the longest
+    Iterator first = order.begin();  // start of the full window with the longest sample
     for (Iterator begin = order.begin(); begin != order.end();) {
         const auto size = std::min<std::size_t>(window, static_cast<std::size_t>(order.end() - begin));
         const Iterator end = begin + static_cast<std::ptrdiff_t>(size);
-        std::stable_sort(begin, end, longer);  // stable: the same order whatever the library
+        std::stable_sort(begin, end, longer);  // stable: the same order with every standard library
         if (size == window && longer(*begin, *first)) first = begin;
         begin = end;
     }
-    // The last window may be shorter and stays where it is: its longest sample changes places with the first.
+    // A shorter last window stays where it is. If it has the longest sample, that sample is swapped with the first.
     const Iterator longest = std::min_element(order.begin(), order.end(), longer);
     if (longer(*longest, *first)) {
         std::iter_swap(longest, order.begin());
@@ -153,7 +153,7 @@ tuttiResult_t tuttiDpMesh(tuttiComm_t comm, const int* dims, int count, tuttiCom
             fail(tuttiInvalidArgument, "tuttiDpMesh: the product of dims is not %d, the number of ranks", ranks);
         int stride = ranks;
         for (int i = 0; i < count; ++i) {
-            const int before = stride;  // ranks in a slice of the dimensions from i on
+            const int before = stride;  // product of the dimensions from i on
             stride /= dims[i];
             const int coordinate = rank / stride % dims[i];
             const int color = rank / before * stride + rank % stride;  // all coordinates but this one

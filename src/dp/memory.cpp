@@ -11,7 +11,8 @@ Block::~Block() {
     backend_->free(base_);
 }
 
-/// Free blocks, the smallest first, until at most so many bytes are held. Free them without the mutex.
+/// Removes free blocks, the smallest first, until at most `limit` bytes are held. The caller frees the returned blocks
+/// after it has released the mutex.
 Pool::Blocks Pool::Shelf::shrink(std::size_t limit) {
     Blocks dropped;
     while (held > limit && !free.empty()) {
@@ -21,7 +22,7 @@ Pool::Blocks Pool::Shelf::shrink(std::size_t limit) {
     return dropped;
 }
 
-/// Goes back without needing memory.
+/// What a loan owns: its block, as a node of Blocks, so that returning it to the shelf allocates nothing.
 struct Pool::Lent {
     explicit Lent(std::shared_ptr<Shelf> from) : shelf(std::move(from)) {}
     ~Lent() {
@@ -51,7 +52,7 @@ Pool::Loan Pool::take(std::size_t bytes) {
             shelf_->peak = std::max(shelf_->peak, shelf_->held);
         }
     }
-    dropped.clear();  // before there is another block
+    dropped.clear();  // before another block is allocated
     try {
         Blocks made;
         if (!block) block = made.extract(made.emplace(bytes, std::make_unique<Block>(backend_, bytes)));

@@ -112,7 +112,7 @@ std::size_t OnArrival::checked(std::size_t p, const char* function) const {
 }
 
 void* OnArrival::gradient(std::size_t p) {
-    client("tuttiDpGradient");  // or it only serves
+    client("tuttiDpGradient");  // throws if this rank only serves
     refuse_still("tuttiDpGradient", registration_.parameters[p]);
     return gradients_[p];
 }
@@ -121,8 +121,8 @@ void* OnArrival::data(std::size_t p) {
     return values_[p];
 }
 
-/// The newest values, or those that the bound lets this rank have. By how many steps it was ahead of the slowest rank;
-/// at most the last bin's.
+/// Pulls the values of all trained parameters; waits as config.staleness requires. Returns by how many steps this rank
+/// was ahead of the slowest one, at most the number of the last bin.
 int OnArrival::pull_values(const char* function) {
     const tuttiPsStatistics_t before = node_->statistics();
     std::vector<tuttiPsRequest_t> requests;
@@ -177,8 +177,8 @@ void OnArrival::grad_ready(std::size_t p) {
     iteration_.finish(p, complete, [](std::size_t) {});
 }
 
-/// What this rank's gradients are to be multiplied by, for they are of a scaled loss, or too long; nothing: one of them
-/// is no number, and none is to be applied.
+/// Clips by value, and returns the factor of this rank's gradients that undoes the loss scale and clips the norm.
+/// nullopt if a gradient of a scaled loss is not finite, so that none is to be sent.
 std::optional<double> OnArrival::judge_gradients() {
     const double factor = loss_scale_.factor(), limit = options().clipNorm;
     double sum = squares();
@@ -195,7 +195,7 @@ std::optional<double> OnArrival::judge_gradients() {
     return limit > 0 && norm > limit ? factor * (limit / norm) : factor;
 }
 
-/// Of this rank's gradients, added up.
+/// The sum of squares of this rank's gradients.
 double OnArrival::squares() const {
     double sum = 0;
     for (const std::size_t p : trained_)
@@ -204,7 +204,7 @@ double OnArrival::squares() const {
     return sum;
 }
 
-/// config.clipValue.
+/// Applies config.clipValue to a gradient.
 void OnArrival::clamp(std::size_t p) const {
     const Parameter& its = registration_.parameters[p];
     if (options().clipValue > 0)
@@ -215,7 +215,7 @@ void OnArrival::send(std::size_t p, double unscale) {
     const auto key = static_cast<std::size_t>(std::ranges::lower_bound(trained_, p) - trained_.begin());
     const std::byte* sent = gradients_[p];
     if (halves_[p]) {
-        constexpr double most = 65504;  // of float16
+        constexpr double most = 65504;  // the largest float16
         const Parameter& its = registration_.parameters[p];
         std::byte* const half = halves_[p]->base();
         convert(half_of(options()), half, its.type, sent, its.count);
@@ -268,7 +268,7 @@ void OnArrival::step() {
     if (loss_scale_.finite().value_or(true)) statistics_.change([](auto& all) { ++all.steps; });
 }
 
-/// Gradients that were ready have been sent; the others are none.
+/// Gradients that were ready have been sent. Makes a step without the others.
 void OnArrival::abandon() {
     if (!node_->works()) return;
     iteration_.expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");

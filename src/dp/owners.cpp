@@ -7,12 +7,13 @@
 namespace tutti::dp {
 namespace {
 
-/// By rank: its group, and its place there.
+/// The group of a rank, and its index there.
 struct Place {
     int group, place;
 };
 
-/// The ranks of a host are a group, in their order; hosts in the order of their first ranks.
+/// Makes the ranks of each host a group, in their order. Groups are numbered in the order of the hosts' first ranks.
+/// sizes: receives the number of ranks of each group.
 std::vector<Place> by_host(std::span<const std::uint64_t> hosts, std::vector<int>& sizes) {
     std::map<std::uint64_t, int> groups;
     std::vector<Place> all;
@@ -24,7 +25,8 @@ std::vector<Place> by_host(std::span<const std::uint64_t> hosts, std::vector<int
     return all;
 }
 
-/// Groups of ranks; one of all of them where they can't be as was asked for, unless that is refused.
+/// Divides ranks into groups as config.shardRanks asks. If that is impossible, throws if `refuses`; otherwise makes one
+/// group of all ranks.
 std::vector<Place> deal_groups(const Options& o, std::span<const std::uint64_t> hosts, bool refuses) {
     const int ranks = static_cast<int>(hosts.size());
     if (o.shardRanks == TUTTI_DP_SHARD_HOST) {

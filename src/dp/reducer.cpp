@@ -9,11 +9,11 @@
 namespace tutti::dp {
 
 void Reducer::join() {
-    premultiplied_.clear();  // they were of communicators that are gone
+    premultiplied_.clear();  // they belonged to communicators that have been destroyed
     divide_over(ranks_.size() - storage_.options().dedicated_servers());
 }
 
-/// 16-bit gradients are divided before they are added, by an operation of the communicator's.
+/// 16-bit gradients are divided before they are added, by a PreMulSum operation of the communicator.
 void Reducer::divide_over(int ranks) {
     const Options& o = storage_.options();
     divisor_ = o.sum ? 1 : ranks * o.microBatches;
@@ -44,7 +44,7 @@ void Reducer::make_compression() {
             *compression_->residual(b.index) = std::move(*kept);
 }
 
-/// The sum of all ranks' data, where it is needed.
+/// Sums data over all ranks, in place: everything in replicated modes, otherwise the owned range.
 Resources::Part Reducer::sum_in_place(const Bucket& b, std::byte* data, DataType type) const {
     if (storage_.options().replicated())
         must(tuttiAllReduce(data, data, b.count, c_type(type), tuttiSum, ranks_.comm(), jobs().stream()));
@@ -83,11 +83,11 @@ void Reducer::pack(const Bucket& b, std::byte* gradients) const {
     }
 }
 
-/// What compression has kept for elements between parameters, which nobody has.
+/// Zeroes the residual in the gaps between parameters, which belong to no parameter.
 void Reducer::forget_gaps(const Bucket& b) const {
     std::vector<float>* const kept = compression_->residual(b.index);
     if (kept == nullptr || kept->size() != b.count) return;
-    std::size_t end = 0;  // of the parameter before
+    std::size_t end = 0;  // of the previous parameter
     for (const std::size_t p : b.parameters) {
         const std::size_t begin = storage_.layout().offset[p];
         for (std::size_t i = end; i < begin; ++i) (*kept)[i] = 0;
@@ -119,7 +119,7 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     if (o.replicated()) hand_back(b, gradients, true);
 }
 
-/// Elements by rank, of all ranks or of a group: the owners, which come first, have a shard.
+/// By rank: how many elements it owns. ranks: all of them, or those of a group; the owners are the first ones.
 std::vector<std::size_t> Reducer::counts_of(const Bucket& b, int ranks) const {
     std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), 0);
     for (int owner = 0; owner < ranks_.shards().owners; ++owner)
@@ -127,7 +127,7 @@ std::vector<std::size_t> Reducer::counts_of(const Bucket& b, int ranks) const {
     return counts;
 }
 
-/// own: where this rank's shard goes.
+/// Reduces a whole bucket over ranks. own: receives this rank's shard.
 void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gradients, std::byte* own,
                                tuttiRedOp_t op) const {
     const tuttiDataType_t type = c_type(of);
@@ -143,9 +143,10 @@ void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gr
         must(tuttiReduceScatterv(gradients, mine, counts_of(b, ranks_.size()).data(), type, op, comm, jobs().stream()));
 }
 
-/// Every copy of a shard becomes the sum of all ranks. By groups it is the cheap way: reduce-scatter in the group,
-/// all-reduce over copies. Otherwise all ranks' gradients are added in one sum, as without groups: every rank gets a
-/// part of its shard, a part for each copy, and then copies gather them.
+/// Reduces a bucket when shards have several copies, so that every copy gets the sum over all ranks. By groups, which
+/// sends less: reduce-scatter within the group, then all-reduce over copies. Otherwise all ranks' gradients are added
+/// in one sum, as without groups: each copy of a shard receives the sum of one part of it, then the copies gather the
+/// parts.
 void Reducer::reduce_over_copies(const Bucket& b, DataType of, const std::byte* gradients, std::byte* own,
                                  tuttiRedOp_t op) const {
     const tuttiDataType_t type = c_type(of);
@@ -161,7 +162,7 @@ void Reducer::reduce_over_copies(const Bucket& b, DataType of, const std::byte* 
     }
     const Shards& mine = ranks_.shards();
     const auto begin_of = [&](int shard, int copy) { return mine.begin_of(b.shard(shard), copy); };
-    int here = 0;  // which copy this rank's is, in the order of ranks, which is that of the communicators
+    int here = 0;  // index of this rank's copy among the copies of its shard, in the order of ranks
     for (int r = 0; r < ranks_.rank(); ++r) here += ranks_.shards_of(r).own == mine.own;
     std::byte* const part = own + begin_of(mine.own, here) * size_of(of);
     std::vector<std::size_t> by_rank(static_cast<std::size_t>(ranks_.size()));
@@ -197,7 +198,7 @@ void Reducer::hand_back(const Bucket& b, const std::byte* gradients, bool touche
     }
 }
 
-/// Of parameters that are updated.
+/// The owned gradients of all parameters that are not skipped.
 std::vector<Run> Reducer::own_gradients() const {
     std::vector<Run> mine;
     for (const Bucket& b : storage_.buckets())
@@ -208,7 +209,7 @@ std::vector<Run> Reducer::own_gradients() const {
 }
 
 double Reducer::norm() const {
-    // One copy's counts, so that all ranks get the same bits.
+    // Only one copy of each shard is counted, so that all ranks get the same bits.
     const bool counts = storage_.options().replicated() || ranks_.shards().copy == 0;
     double sum = counts ? jobs().sum_of_squares(own_gradients()) : 0;
     if (!storage_.options().replicated())
@@ -218,7 +219,7 @@ double Reducer::norm() const {
 
 void Reducer::sum_over_owners(std::span<Norms> norms) const {
     if (storage_.options().replicated()) return;
-    if (ranks_.shards().copy != 0) std::ranges::fill(norms, Norms{});  // one copy's count
+    if (ranks_.shards().copy != 0) std::ranges::fill(norms, Norms{});  // only one copy is counted
     must(tuttiAllReduce(norms.data(), norms.data(), norms.size() * integers_of_norms, tuttiInt64, tuttiSum,
                         ranks_.cpu_comm(), nullptr));
 }
@@ -233,7 +234,7 @@ void Reducer::clamp(double limit) const {
     hand_back_all();
 }
 
-/// Where every rank has all gradients, the caller sees what they have become.
+/// In replicated modes, copies the changed gradients to the caller's memory.
 void Reducer::hand_back_all() const {
     if (!storage_.options().replicated()) return;
     for (const Bucket& b : storage_.buckets())

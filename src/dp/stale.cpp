@@ -1,8 +1,8 @@
-// Bounded staleness. The gradients of step c of all ranks, its update and its values are one collective piece of work
-// in every rank's queue. A rank does not wait for it: it goes on with the values of the last step that has ended here,
-// as long as that is at most s steps behind its own. So a slow rank delays the others only when they are s steps ahead,
-// and every step still adds the gradients of all ranks, in the order of ranks: with s = 0 the bits are the synchronous
-// ones.
+// Bounded staleness. Each step is a sequence of collective jobs in every rank's queue: reducing the gradients of all
+// ranks, updating, and sending the values. A rank does not wait for it. It goes on with the values of the last step
+// that has ended here, as long as that is at most s steps behind its own. So a slow rank delays the others only when
+// they are s steps ahead. Every step still adds the gradients of all ranks, in the order of ranks: with s = 0 the bits
+// are those of the synchronous mode.
 //
 // (Q. Ho et al.: More effective distributed ML via a stale synchronous parallel parameter server. NIPS 2013.)
 #include "dp/engine.hpp"
@@ -10,9 +10,9 @@
 namespace tutti::dp {
 
 void Engine::step_later() {
-    const tuttiDpOptimizer_t optimizer = options().optimizer;  // the rate may have changed when the job runs
+    const tuttiDpOptimizer_t optimizer = options().optimizer;  // a copy: the caller may change the rate before the job
     ++progress_.begun;
-    // Blocks that the caller has taken values from go back when the job has ended, which follows what took them.
+    // The job keeps blocks that the caller has copied values from (`leaving`) until it ends. It follows those copies.
     versions_.issued(worker_->enqueue([this, optimizer, step = progress_.begun, taken = backends_.values->mark(),
                                        leaving = std::exchange(versions_.leaving, {})] {
         Span span(trace_.get(), Trace::Track::layer, "Step");
@@ -32,7 +32,8 @@ void Engine::step_later() {
     }));
 }
 
-/// The others go on and wait for this rank's step: it makes one, without the gradients that have not gone yet.
+/// tuttiDpAbandon in asynchronous modes. The other ranks go on and wait for this rank's step, so it makes one, without
+/// the gradients that have not been launched.
 void Engine::abandon_beside() {
     expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");
     iteration_.forget_rest();
@@ -41,7 +42,7 @@ void Engine::abandon_beside() {
     step();
 }
 
-/// Waits for the bound, and takes the newest values, or with exactDelay those that are as old as the bound allows.
+/// Waits until the bound is met, and takes the newest values; with exactDelay those that are exactly s steps old.
 void Engine::take_version() {
     worker_->wait(versions_.beyond(static_cast<std::size_t>(options().staleness)));
     std::optional<long long> most;

@@ -6,14 +6,15 @@
 namespace tutti::dp {
 namespace {
 
-/// Hands out memory side by side, each from a cache line on: first how much, then where.
+/// Places several arrays in one block, each at the start of a cache line.
 class Arena {
   public:
+    /// Asks for `bytes` bytes. allocate() sets `at`, which must stay valid until then.
     void reserve(std::byte*& at, std::size_t bytes) {
         wanted_.push_back({&at, bytes_});
         bytes_ = (bytes_ + bytes + 63) / 64 * 64;
     }
-    /// Sets what was reserved.
+    /// Allocates the block and sets all pointers.
     std::unique_ptr<Block> allocate(const BackendPtr& backend) {
         auto block = std::make_unique<Block>(backend, bytes_);
         for (const auto& [at, offset] : wanted_) *at = block->base() + offset;
@@ -58,7 +59,7 @@ void Storage::lay_out(std::span<const std::size_t> order) {
 }
 
 Storage::Former Storage::reshape(const Shards& shards, std::span<const std::size_t> order) {
-    // The copy, for which there may be no memory, comes before anything is moved away.
+    // values_at_ is copied first: that may throw, and nothing may have been moved then.
     Former former{values_at_,
                   shards_,
                   std::move(layout_),
@@ -122,7 +123,7 @@ void Storage::relayout(std::span<const std::size_t> order) {
     backends_.values->settle();  // before the old blocks go
 }
 
-/// Gradients that stay lie bucket by bucket; of those that pass only what is owned.
+/// Permanent gradients are placed bucket by bucket. With Options::passing_gradients() only the owned ranges are.
 void Storage::place_gradients() {
     Arena arena;
     for (Bucket& b : buckets_) {
@@ -139,7 +140,7 @@ void Storage::place_gradients() {
         if (b.grad != nullptr) b.own_grad = b.grad + b.own_begin * size_of(b.type);
 }
 
-/// And with config.offload what comes to the host and goes back.
+/// Places the optimizer's states and masters; with config.offload also the host's copies of gradients and values.
 void Storage::place_states() {
     const tuttiDpOptimizerKind_t kind = options().optimizer.kind;
     Arena states, staging;
@@ -155,7 +156,7 @@ void Storage::place_states() {
     staging_ = staging.allocate(backends_.states);
 }
 
-/// Values that are sent lie bucket by bucket; others, if they are the layer's, one after the other.
+/// Values that are sent are placed bucket by bucket. Others that the layer allocates are placed parameter by parameter.
 void Storage::place_values() {
     const bool zero3 = options().mode == tuttiDpZero3, by_bucket = !options().replicated() && !owns_apart();
     Arena all, own;
@@ -184,7 +185,7 @@ void Storage::place_values() {
     if (zero3) forget_gathered();
 }
 
-/// The caller's, which in ZeRO-3 are there only now.
+/// Takes the initial values from the caller's memory, which ZeRO-3 does not use later.
 void Storage::take_first_values() {
     const Block staged(backends_.values, largest_values());
     for (Bucket& b : buckets_) {
@@ -208,7 +209,7 @@ std::byte* Storage::gradients(Bucket& b) {
     return grad;
 }
 
-/// Compression looks at what lies between parameters, too.
+/// Borrows memory for a bucket's gradients. Zeroes it also for compression, which reads the gaps between parameters.
 std::byte* Storage::borrow(Bucket& b, bool zero) {
     b.grad_loan = pool_.take(b.count * size_of(b.type));
     std::byte* const grad = b.grad_loan->base();
@@ -228,7 +229,7 @@ void Storage::zero_gradients() {
     const bool zero = options().zeroGrad;
     for (const Parameter& p : parameters())
         if (zero && p.grad != nullptr) backends_.values->zero(p.grad_type, p.grad, p.count);
-    for (const Bucket& b : buckets_)  // main gradients are added to what lies there
+    for (const Bucket& b : buckets_)  // main gradients are accumulated here
         if (!options().passing_gradients() && (zero || options().fp32Gradients))
             backends_.values->zero(b.type, b.grad, b.count);
 }
@@ -290,7 +291,7 @@ void Storage::store(Bucket& b, const std::byte* values) {
     there.follow(here.mark());
     there.convert(state_type(b.data_type), b.states.master, b.data_type, b.host_data != nullptr ? b.host_data : own,
                   b.own_count);
-    there.settle();  // before the values go
+    there.settle();  // the caller may free `values` now
 }
 
 tuttiDpMemory_t Storage::memory() const {

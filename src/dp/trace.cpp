@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t most_events = 1'000'000;
 
-/// Names of parameters may contain anything.
+/// A JSON string. Names of parameters may contain any characters; control characters become spaces.
 std::string quoted(const std::string& name) {
     std::string out = "\"";
     for (const char c : name) {

@@ -4,11 +4,11 @@
 
 namespace tutti::dp {
 
-/// A unit's buckets do not always follow each other: one of another pair of types may close between two of the next.
+/// The buckets of a unit need not be consecutive: a bucket of another pair of types may close between two of them.
 void Units::lay_out() {
-    for (const Parameter& p : storage_.parameters()) units_[p.unit];  // some have nothing that is trained
+    for (const Parameter& p : storage_.parameters()) units_[p.unit];  // also units without a trained parameter
     for (const Bucket& b : storage_.buckets())
-        for (const std::size_t p : b.parameters) {  // of one unit in ZeRO-3, of any in other modes
+        for (const std::size_t p : b.parameters) {  // all of one unit in ZeRO-3, of any units in other modes
             std::vector<std::size_t>& its = units_[storage_.parameters()[p].unit];
             if (its.empty() || its.back() != b.index) its.push_back(b.index);
         }
@@ -21,12 +21,12 @@ const std::vector<std::size_t>& Units::buckets_of(int unit, const char* function
     return found->second;
 }
 
-/// Whether the caller has it.
+/// Whether the caller has gathered the unit with these buckets.
 bool Units::is_here(const std::vector<std::size_t>& buckets) const {
     return !buckets.empty() && storage_.values()[storage_.layout().buckets[buckets[0]].parameters[0]] != nullptr;
 }
 
-/// Those that are not here or on their way.
+/// Starts to gather the buckets that are neither present nor under way.
 void Units::fetch(Worker& worker, const std::vector<std::size_t>& buckets) {
     for (const std::size_t index : buckets) {
         const Bucket& b = storage_.buckets()[index];
@@ -82,7 +82,7 @@ void Units::gather(Worker& worker, int unit) {
     fetch(worker, buckets);
     const std::size_t at = sequence_.size(), ahead = static_cast<std::size_t>(storage_.options().prefetch);
     sequence_.push_back(unit);
-    // The next ones begin their journeys while this one is worked on.
+    // Fetch the next units while the caller works on this one.
     if (at < last_sequence_.size() && last_sequence_[at] == unit)
         for (std::size_t next = at + 1; next <= at + ahead && next < last_sequence_.size(); ++next)
             fetch(worker, units_.at(last_sequence_[next]));

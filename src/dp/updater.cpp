@@ -2,12 +2,12 @@
 
 namespace tutti::dp {
 
-/// Where a piece's values and gradients are for its update, and how that goes.
+/// The arguments of a piece's update.
 struct Updater::Place {
     Update how;
-    std::byte* at;      // the value, where the layer has it
-    std::byte* values;  // the same, or its copy on the host
-    const std::byte* gradients;
+    std::byte* at;               // where the layer keeps the piece's values
+    std::byte* values;           // the same, or with config.offload their copy on the host
+    const std::byte* gradients;  // in the same memory as `values`
 };
 
 Updater::Place Updater::place_of(const Bucket& b, const Piece& piece, const tuttiDpOptimizer_t& optimizer,
@@ -30,7 +30,7 @@ void Updater::begin() {
     Backend& jobs = *storage_.backends().jobs;
     if (!storage_.backends().offloads) return;
     for (const Bucket& b : storage_.buckets()) jobs.copy(b.host_grad, b.own_grad, b.own_count * size_of(b.type));
-    jobs.settle();  // so that nothing reads host_data any more, too
+    jobs.settle();  // the gradients have arrived, and earlier copies from host_data are done
 }
 
 void Updater::count() {
@@ -58,7 +58,8 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, doubl
     const Backends& backends = storage_.backends();
     const auto group_of = [&](const Piece& piece) { return storage_.parameters()[piece.parameter].group; };
     const bool lamb = optimizer.kind == tuttiDpLamb;
-    // Where values lie as gradients and states do, neighbours are updated in one pass, with the gaps between them.
+    // If values have the same layout as gradients and states, neighbours are updated in one pass, with the gaps
+    // between.
     const bool side_by_side =
         b.own_data != nullptr && optimizer.kind != tuttiDpCallback && !lamb && !storage_.options().whole();
     for (std::size_t i = 0, next; i < b.mine.size(); i = next) {
