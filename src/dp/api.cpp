@@ -9,7 +9,7 @@
 using namespace tutti;
 using namespace tutti::dp;
 
-/// One of the two: config.onArrival says which.
+/// What a tuttiDp_t holds: one of the two, depending on config.onArrival.
 struct Layer {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<OnArrival> on_arrival;
@@ -25,7 +25,7 @@ Engine& engine(tuttiDp_t dp, const char* function) {
     return *layer.engine;
 }
 
-/// body(layer), of whichever class it is.
+/// Calls body with the Engine or the OnArrival, whichever the handle holds.
 template <class Body>
 decltype(auto) on_layer(tuttiDp_t dp, const char* function, Body body) {
     const Layer& layer = held_by(dp, function, "dp");
@@ -43,7 +43,7 @@ tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tutt
         must(tuttiCommCount(comm, &ranks));
         Engine::Request request;
         Options& options = request.registration.options;
-        try {  // the others have to hear what is wrong here
+        try {  // an error here must reach all ranks, so the layer's constructor throws it
             required(dp, "tuttiDpCreate", "dp");
             if (count == 0)
                 fail(tuttiInvalidArgument, "tuttiDpCreate: count is 0; at least one parameter was expected");

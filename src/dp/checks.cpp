@@ -1,4 +1,4 @@
-// What ranks compare on demand: their parameters, and who has a NaN.
+// What ranks exchange on demand: parameters (broadcast, comparison), and which rank has a NaN.
 #include <algorithm>
 
 #include "dp/engine.hpp"
@@ -17,7 +17,7 @@ void Engine::broadcast(int root) {
     wait();
     worker_->or_fail([&] {
         const Block staged(backends_.values, storage_.largest_values());
-        const bool is_apart = options().mode == tuttiDpZero3 && progress_.begun > 0;  // no rank has what is trained
+        const bool is_apart = options().mode == tuttiDpZero3 && progress_.begun > 0;  // no rank has all trained values
         for (Bucket& b : storage_.buckets()) {
             if (is_apart) break;
             storage_.collect(b, staged.base());
@@ -41,9 +41,9 @@ void Engine::check_equal() {
     units_.arrive(*worker_);
     const std::size_t count = parameters().size();
     std::vector<std::uint64_t> hashes(count), table;
-    std::vector<std::byte> here;  // a GPU's values come to the host for this
+    std::vector<std::byte> here;  // a copy of a GPU's values on the host
     for (std::size_t p = 0; p < count; ++p) {
-        if (parameters()[p].kind == tuttiDpBuffer) continue;  // 0 on all ranks
+        if (parameters()[p].kind == tuttiDpBuffer) continue;  // buffers may differ; their hash is 0 on all ranks
         const std::size_t bytes = parameters()[p].count * size_of(parameters()[p].type);
         if (backends_.on_gpu) {
             here.resize(bytes);
@@ -60,12 +60,12 @@ void Engine::check_equal() {
                      parameters()[p].name.c_str(), r, statistics_.all().steps);
 }
 
-/// config.nanCheck: before the gradient goes its way. In the memory where it is added up, or written.
+/// config.nanCheck: looks at a gradient before it is reduced, in the memory where it is accumulated or was written.
 void Engine::look_for_nan(std::size_t p) {
     const Parameter& q = parameters()[p];
     const bool callers = q.grad != nullptr && !q.accumulates();
     const Run run{q.main_type, callers ? static_cast<std::byte*>(q.grad) : storage_.gradient(p), q.count};
-    std::lock_guard lock(looking_);  // a GPU's findings have one place
+    std::lock_guard lock(looking_);  // a GPU's backend has one buffer for results
     if (backends_.values->first_bad({&run, 1}) == 0) iteration_.set_bad(p);
 }
 
@@ -87,7 +87,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
     std::vector<std::uint64_t> whose;
     constexpr std::uint64_t nobody = UINT64_MAX;
     struct Found {
-        std::uint64_t made, has;  // which parameter's gradient was bad as this rank made it, or is bad as it is now
+        std::uint64_t made, has;  // the first parameter whose gradient was bad when written here; whose is bad now
     } mine{nobody, nobody};
     for (std::size_t p = 0; p < parameters().size(); ++p) {
         const Parameter& q = parameters()[p];
@@ -95,7 +95,7 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
         const Bucket& b = storage_.bucket_of(p);
         if (iteration_.bad(p)) mine.made = std::min<std::uint64_t>(mine.made, p);
         if (collecting && options().nanCheck && iteration_.is_ready(p))
-            continue;  // seen, and perhaps not here any more
+            continue;  // was checked in grad_ready(), and may have been reduced since
         const bool callers = q.grad != nullptr;
         if (!callers && b.grad == nullptr) continue;
         std::byte* const at = callers ? static_cast<std::byte*>(q.grad) : b.grad + storage_.offset(p, b.type);

@@ -1,5 +1,5 @@
-// DataParallel of one process: the calling thread issues the collectives of all devices in groups, and only the
-// caller's function runs on threads.
+// tuttiDpDataParallel: one process with many devices. The calling thread issues the collectives of all devices in
+// groups; only the caller's function runs on a thread per device.
 #include <algorithm>
 #include <deque>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* function = "tuttiDpDataParallel";
 
-/// One device, with its replica of everything. Device 0 has the caller's memory.
+/// One device, with its replica of all parameters and its share of the batch. Device 0 uses the caller's memory.
 class Device {
   public:
     Device(int number, tuttiComm_t comm, tuttiStream_t stream, const std::vector<Parameter>& parameters,
@@ -70,7 +70,8 @@ class Device {
 
 using Devices = std::deque<Device>;
 
-/// Samples between device 0 and the others: `whole` is all of them there, part(device) are a device's own.
+/// Scatters samples from device 0 to the others (out), or gathers them there. whole: all samples, on device 0;
+/// part(device): a device's own samples.
 template <class Part>
 void move_samples(const Devices& devices, void* whole, std::size_t sample_bytes, bool out, Part part) {
     const Device& first = devices.front();
@@ -90,7 +91,7 @@ void move_samples(const Devices& devices, void* whole, std::size_t sample_bytes,
     }
 }
 
-/// On all devices side by side. Throws what the first of them that failed returned.
+/// Runs work on all devices, on a thread each. If some fail, throws the result of the first of them.
 void run(const Devices& devices, tuttiDpWork_t work, void* user) {
     std::vector<tuttiResult_t> results(devices.size(), tuttiSuccess);
     {

@@ -10,12 +10,12 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t rows = 1024;   // elements at a time: what is converted stays in the first cache
+constexpr std::size_t rows = 1024;   // elements at a time, so that converted values stay in the L1 cache
 static_assert(rows <= ExactSum::additions);
-constexpr std::size_t together = 8;  // squares that are added as doubles first; no shard ends between them...
-constexpr std::size_t several = 64;  // ...in parameters of so many elements, which begin in cache lines of their own
+constexpr std::size_t together = 8;  // squares that are first added as doubles; no shard ends between them ...
+constexpr std::size_t several = 64;  // ... in parameters of this many elements, which begin in cache lines of their own
 
-/// One element's: its moments, and the step before it is made longer or shorter.
+/// One element's new moments, and its step before it is scaled by the trust ratio.
 struct Step {
     float m, v, direction;
 };
@@ -28,8 +28,8 @@ Step step_of(const UpdateConstants<float>& c, float w, float gradient, float m, 
     return s;
 }
 
-/// body(first, count, weights, gradients, m, v) for some elements at a time, all as floats; afterwards weights go where
-/// they are kept, if stores.
+/// Calls body(first, count, weights, gradients, m, v) for blocks of elements, all as floats. stores: rounds the weights
+/// from the master afterwards.
 template <class Body>
 void each_row(const Piece& piece, DataType data_type, void* values, DataType grad_type, const void* gradients,
               const States& states, bool stores, Body body) {

@@ -11,7 +11,7 @@ std::size_t round_up(std::size_t n, std::size_t to) {
     return (n + to - 1) / to * to;
 }
 
-/// Where the next parameter goes: large ones begin in a cache line of their own, small ones close up.
+/// The offset of the next parameter: one of a cache line or more begins on a cache line, smaller ones follow directly.
 std::size_t next_offset(const BucketLayout& bucket, std::size_t count) {
     const std::size_t element = std::max(size_of(bucket.type), size_of(bucket.data_type));
     const std::size_t line = line_bytes / std::min(size_of(bucket.type), size_of(bucket.data_type));
@@ -25,7 +25,7 @@ void cut_evenly(BucketLayout& bucket, std::size_t owners) {
     bucket.count = bucket.begins.back();
 }
 
-/// The largest parameter goes to the owner with the fewest bytes so far, in all buckets, and so on.
+/// Gives whole parameters to owners: the largest first, each to the owner with the fewest bytes so far in all buckets.
 void deal_whole(const std::vector<Parameter>& parameters, BucketLayout& bucket, std::vector<std::size_t>& offset,
                 std::vector<std::size_t>& bytes_of) {
     std::vector<std::size_t> order = std::move(bucket.parameters);

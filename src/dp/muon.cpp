@@ -8,13 +8,13 @@
 namespace tutti::dp {
 namespace {
 
-// Jordan's: singular values from 0 to 1 come to between 0.7 and 1.2 in five steps.
+// Jordan's coefficients: five steps bring singular values from 0 to 1 to between 0.7 and 1.2.
 constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 constexpr int steps = 5;
 
-using Values = std::vector<float>;  // row by row
+using Values = std::vector<float>;  // row-major
 
-/// into = x y, of n x k and k x m. Along rows, so that it is done by vectors.
+/// into = x y, of n x k and k x m. The inner loop runs along rows, so that it is vectorised.
 void multiply(const Values& x, const Values& y, Values& into, std::size_t n, std::size_t k, std::size_t m) {
     std::ranges::fill(into, 0.0f);
     for (std::size_t i = 0; i < n; ++i)
@@ -33,7 +33,7 @@ Values transposed(const Values& x, std::size_t rows, std::size_t columns) {
     return t;
 }
 
-/// x of n rows, no more than columns, becomes about the nearest matrix with orthogonal rows of length 1.
+/// Replaces x, of n rows, n <= columns, by about the nearest matrix with orthonormal rows.
 void orthogonalize(Values& x, std::size_t n, std::size_t columns) {
     double squares = 0;
     for (const float each : x) squares += static_cast<double>(each) * each;

@@ -17,7 +17,7 @@ constexpr std::size_t block = 1024;  // elements converted at a time, on the sta
 float from_half(std::uint16_t h) {
     const std::uint32_t sign = (h & 0x8000u) << 16, magnitude = h & 0x7fffu;
     if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    // As if it were an fp32 with a small exponent; the product is exact, subnormals included.
+    // Reads the bits as an fp32 with a small exponent, and scales that. The product is exact, also for subnormals.
     return std::bit_cast<float>(sign | magnitude << 13) * 0x1p112f;
 }
 
@@ -26,7 +26,7 @@ std::uint16_t to_half(float value) {
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) {  // subnormal: the addition rounds at the last bit of a half
+    if (magnitude < 0x38800000u) {  // subnormal: the addition rounds to the last bit of a half
         const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
         return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
     }
@@ -104,7 +104,7 @@ std::byte* at(void* base, DataType type, std::size_t element) {
     return static_cast<std::byte*>(base) + element * size_of(type);
 }
 
-/// body(values, count, first) for blocks of fp32.
+/// Calls body(values, count, first) for blocks of elements, converted to fp32.
 template <class Body>
 void each_block(DataType type, const void* values, std::size_t count, Body body) {
     float floats[block];
@@ -134,7 +134,7 @@ void change(DataType type, void* values, std::size_t count, One one) {
     });
 }
 
-/// Sixteen sums, added in a fixed order.
+/// The sum of squares, by sixteen partial sums that are added in a fixed order.
 template <class T>
 double squares(const T* values, std::size_t count) {
     double sums[16] = {};

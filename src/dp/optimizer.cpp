@@ -25,7 +25,7 @@ template void follow_the_caller(DataType, const std::byte*, float*, std::byte*, 
 
 namespace {
 
-constexpr std::size_t block = 1024;  // elements at a time: what is converted stays in the first cache
+constexpr std::size_t block = 1024;  // elements at a time, so that converted values stay in the L1 cache
 
 template <class T>
 void call_back(const Update& u, const Piece& piece, std::size_t first, T* w, const T* g, T* s0, T* s1, std::size_t n) {

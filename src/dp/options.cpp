@@ -119,10 +119,10 @@ void read_types(const char* function, const tuttiDpParameter_t& g, const Options
     p.grad_type = g.gradType == tuttiDpSameType ? p.type : float_type(function, "gradType", g.name, g.gradType);
     const bool main = options.fp32Gradients && size_of(p.grad_type) < 4;
     p.main_type = main ? DataType::float32 : p.grad_type;
-    if (p.grad == nullptr) p.grad_type = p.main_type;  // written where it is added up
+    if (p.grad == nullptr) p.grad_type = p.main_type;  // the caller writes where it is accumulated
 }
 
-/// What is not trained: any type, and no gradient.
+/// Types of a parameter that is not trained: any type, and no gradient.
 void read_types_of_still(const char* function, const tuttiDpParameter_t& g, Parameter& p) {
     if (g.kind < 0 || g.kind >= tuttiDpNumKinds)
         fail(tuttiInvalidArgument, "%s: the kind of parameter '%s' is %d, which is unknown", function, g.name,
@@ -154,7 +154,7 @@ tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
     if (given == nullptr) return known;
     if (given->magic != TUTTI_DP_CONFIG_MAGIC || given->size < offsetof(tuttiDpConfig_t, bucketBytes))
         fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", create);
-    known.groupSize = first_size<tuttiDpGroup_t>;  // unless the caller knows better
+    known.groupSize = first_size<tuttiDpGroup_t>;  // for configs that end before this field
     std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
     return known;
 }

@@ -1,4 +1,4 @@
-// How an Engine is made: its communicators and its buckets.
+// Makes an Engine: its communicators and its buckets.
 #include "dp/team.hpp"
 
 namespace tutti::dp {
@@ -35,7 +35,7 @@ Engine::~Engine() {
     leave();
 }
 
-/// Nothing of this engine's is under way afterwards.
+/// Ends all work of this engine, and destroys its communicators.
 void Engine::leave() {
     worker_.reset();
     saving_.reset();
@@ -44,7 +44,7 @@ void Engine::leave() {
     ranks_.leave();
 }
 
-/// Nothing has happened yet: if one rank refuses, all do. first: in Create.
+/// Exchanges the roster over comm, before anything has changed. If one rank refuses, all ranks throw. first: in Create.
 Engine::Team Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal, bool first) {
     int rank = 0, device = TUTTI_DEVICE_CPU;
     must(tuttiCommUserRank(comm, &rank));
@@ -71,7 +71,7 @@ void Engine::join(Team team) {
     reducer_.join();
 }
 
-/// Throws if this rank can't work with what it was given.
+/// Throws if the caller's memory is not where this rank is, or the optimizer can't run there.
 void Engine::check_memory() const {
     const bool on_gpu = backends_.on_gpu;
     for (const Parameter& p : parameters())
@@ -93,8 +93,8 @@ void Engine::check_memory() const {
              ranks_.rank());
 }
 
-/// Memory that was freed goes, while no rank's kernels wait for another rank: on GPUs that share a device they might
-/// wait for one that sweeps. Collective.
+/// Returns freed memory to the system while no rank has kernels running: on a shared GPU, kernels of one rank might
+/// otherwise wait for a rank that sweeps, and the sweep for those kernels. Collective.
 void Engine::sweep() {
     if (!ranks_.any_gpu()) return;
     backends_.settle();
@@ -103,7 +103,7 @@ void Engine::sweep() {
     ranks_.barrier();
 }
 
-/// When buckets have been laid out.
+/// Call after buckets have been laid out.
 void Engine::start_iterations(bool record) {
     iteration_.lay_out(storage_.layout(), record);
     statistics_.lay_out(storage_.layout());
@@ -120,7 +120,7 @@ void Engine::start_worker() {
                                        [this](const Error&) { ranks_.abort(); });
 }
 
-/// Throws on all ranks if they have registered different things. rates: or train with different ones.
+/// Throws on all ranks if they have registered different things. rates: compare learning rates, too.
 void Engine::agree_on_registration(bool rates) const {
     std::vector<std::string> texts{options().describe(rates)};
     for (const Parameter& p : parameters()) texts.push_back(describe(p));

@@ -71,7 +71,7 @@ void Worker::run(std::function<void()>& job) {
             fail(caught());
         }
     }
-    job = nullptr;  // what it holds is let go before anybody hears that it has ended
+    job = nullptr;  // frees what the job holds before it counts as ended
 }
 
 void Worker::work() {

@@ -16,7 +16,7 @@ ps::Node& node(tuttiPs_t ps, const char* function) {
     return held_by(ps, function, "ps");
 }
 
-/// Without a request the caller waits.
+/// Returns the request; waits for it if `request` is nullptr.
 void begin_or_wait(ps::Client& client, tuttiPsRequest_t begun, tuttiPsRequest_t* request) {
     if (request != nullptr)
         *request = begun;
@@ -34,7 +34,7 @@ tuttiResult_t tuttiPsCreate(tuttiPs_t* ps, const tuttiPsKey_t* keys, size_t coun
         int ranks = 0;
         must(tuttiCommCount(comm, &ranks));
         ps::Node::Request request;
-        try {  // the others have to hear what is wrong here
+        try {  // an error here must reach all ranks, so the Node throws it
             required(ps, "tuttiPsCreate", "ps");
             if (count == 0) fail(tuttiInvalidArgument, "tuttiPsCreate: count is 0; at least one key was expected");
             required(keys, "tuttiPsCreate", "keys");

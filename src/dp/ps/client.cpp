@@ -35,7 +35,7 @@ Failure Client::lost(const Server& s, tuttiResult_t code, const char* words) con
 
 // ---------------------------------------------------------------------------------------------------------- requests
 
-/// Throws if there can't be such a request now. Under the mutex.
+/// Throws if this request can't be made now. Hold mutex_.
 void Client::check(const char* function, std::size_t key, bool pushes) const {
     const Key& its = table_.keys[key];
     const Pushes& p = pushes_[key];
@@ -78,7 +78,7 @@ std::size_t Client::snapshot_bytes(std::size_t key) const {
     return bytes;
 }
 
-/// Bytes from the start of a key's values, or of its snapshots, to those of a part.
+/// The offset in bytes of a part in its key's values; snapshot: in the key's Snapshots.
 std::size_t Client::place_of(std::size_t part, bool snapshot) const {
     const PartPlace& place = table_.parts[part];
     if (!snapshot) return place.first * size_of(place.type);
@@ -130,7 +130,7 @@ void Client::wait(tuttiPsRequest_t number) {
         tutti::fail(tuttiInvalidArgument, "tuttiPsWait: request %llu is none, or has been waited for before",
                     static_cast<unsigned long long>(number));
     Request& request = found->second;
-    // Servers refuse what takes too long, and say why. That they do is waited for a little longer.
+    // A server refuses a request that takes too long, and says why. Wait a little longer than that, for its answer.
     const auto limit = std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2;
     const auto done = [&] { return request.left == 0; };
     if (!ended_.wait_for(lock, limit, done)) {
@@ -141,7 +141,7 @@ void Client::wait(tuttiPsRequest_t number) {
             fail(*s, lost(*s, tuttiTimeout, text("no answer for %d ms", static_cast<int>(limit.count())).c_str()));
             lock.lock();
         }
-        ended_.wait(lock, done);  // its links have been aborted
+        ended_.wait(lock, done);  // ends soon, because the links of its servers have been aborted
     }
     const std::optional<Failure> error = request.error;
     const std::string key = table_.keys[request.key].name;
@@ -166,7 +166,7 @@ void Client::set_learning_rate(double rate) {
     rate_ = rate;
 }
 
-/// A send or an answer of a request has ended. Under the mutex.
+/// Notes that a send or an answer of a request has ended. Hold mutex_.
 void Client::end(std::uint64_t number, const std::optional<Failure>& error) {
     Request& request = requests_.at(number);
     if (error && !request.error) request.error = error;
@@ -239,7 +239,7 @@ void Client::send_letters(Server& s) {
     s.sending.clear();
 }
 
-/// Because of what is being handled.
+/// Ends the link with the exception that is being handled. Call in a catch block.
 void Client::hang_up(Server& s) {
     const Error error = caught();
     fail(s, lost(s, error.code(), error.what()));
@@ -259,7 +259,7 @@ void Client::receive_answers(Server& s) {
     ended_.notify_all();
 }
 
-/// Receives why a request, or all of the server, has failed.
+/// Receives the text of a refusal or failure, and returns it with the header's code.
 Failure Client::said_by(Server& s, const Header& header) {
     Text why = receive<Text>(s.link.down, to_server);
     why.words[sizeof why.words - 1] = 0;
@@ -267,7 +267,8 @@ Failure Client::said_by(Server& s, const Header& header) {
     return {known ? static_cast<tuttiResult_t>(header.code) : tuttiInternalError, why.words};
 }
 
-/// False: it was the last one. What a server says is checked: it may run another version, or be out of order.
+/// Handles one message of a server. Returns false if it was the last one. Checks everything that the server says: it
+/// may run another version, or be faulty.
 bool Client::take(Server& s, const Header& header) {
     using Kind = Header::Kind;
     const auto unexpected = [&](const char* why) {
@@ -313,8 +314,8 @@ bool Client::take(Server& s, const Header& header) {
     return true;
 }
 
-/// Nothing more goes to this server or comes from it. What was under way is ended by its threads, which then have left
-/// the callers' buffers.
+/// Aborts the link to a server. Its sender and receiver threads end the requests that were under way, when they do not
+/// use the callers' buffers any more.
 void Client::fail(Server& s, const Failure& failure) {
     {
         std::lock_guard lock(mutex_);

@@ -16,7 +16,7 @@ tuttiConfig_t link_config(const Settings& s, const char* name) {
     return config;
 }
 
-/// Both ends of a link of a rank with itself.
+/// Makes both ends of a link of a rank to itself.
 void join_itself(const tuttiConfig_t& config, tuttiComm_t& workers, tuttiComm_t& servers) {
     tuttiUniqueId id;
     must(tuttiGetUniqueId(&id));
@@ -56,7 +56,7 @@ void receive(tuttiComm_t comm, int peer, void* data, std::size_t bytes) {
 }
 
 std::vector<std::size_t> rounds_of(const std::vector<std::pair<int, int>>& pairs, int ranks) {
-    std::vector<std::vector<bool>> busy;  // by round and rank
+    std::vector<std::vector<bool>> busy;  // by round and rank: whether the rank is in a pair of the round
     std::vector<std::size_t> rounds;
     for (const auto& [a, b] : pairs) {
         const auto x = static_cast<std::size_t>(a), y = static_cast<std::size_t>(b);

@@ -40,7 +40,7 @@ Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.sett
     });
 }
 
-/// From rank 0 to where each part is.
+/// Sends the initial values from rank 0 to the server of each part. Collective.
 void Node::spread_initial_values(const Ranks& ranks) {
     std::vector<std::uint8_t> given(table_.keys.size());
     for (std::size_t k = 0; k < given.size(); ++k) given[k] = table_.keys[k].initial != nullptr;

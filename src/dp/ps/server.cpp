@@ -14,7 +14,7 @@ std::unique_ptr<Text> words_of(const Error& error) {
     return said;
 }
 
-/// Nothing: it is no request for a part.
+/// The task for a request; nullopt if it is not a request for a part.
 std::optional<Task::Kind> task_of(Header::Kind kind) {
     switch (kind) {
         case Header::Kind::push:
@@ -85,7 +85,7 @@ void Server::wait() {
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [&] { return failure_ || (live_ == 0 && busy_ == 0); });
     if (!failure_) return;
-    // Workers are told why, and hang up.
+    // Give the workers time to receive the failure and hang up.
     idle_.wait_for(lock, std::chrono::milliseconds(settings_.timeoutMs), [&] { return live_ == 0 || aborted_; });
     throw failure_->error();
 }
@@ -108,7 +108,7 @@ void Server::abort(const Failure& why) {
     }
 }
 
-/// An update has failed: all workers are told, and hang up.
+/// Fails this server, because an update has failed: sends the error to all workers, which then hang up.
 void Server::fail(const Error& error) {
     {
         std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ void Server::receive_from(int number) {
     }
 }
 
-/// False: it was the last one.
+/// Handles one message of a worker. Returns false if it was the last one.
 bool Server::take(int number, const Header& header) {
     Worker& w = worker(number);
     using Kind = Header::Kind;
@@ -175,7 +175,7 @@ bool Server::take(int number, const Header& header) {
     return true;
 }
 
-/// The worker has left or died: nobody waits for it any more.
+/// Drops a worker that has left or died, so that no pull waits for it any more.
 void Server::drop(int number, bool died) {
     Worker& w = worker(number);
     {
@@ -229,7 +229,7 @@ void Server::send_to(int number) {
             w.gone = true;
         }
         w.changed.notify_all();
-        w.link.abort();  // so that the receiver hears of it
+        w.link.abort();  // so that the receiver thread ends, too
     }
 }
 
@@ -300,7 +300,7 @@ void Server::post_to_all(Task::Kind kind, int number) {
         if (parts_[p]) post(p, {kind, number, 0, 0, 0, 1, {}});
 }
 
-/// A thread looks after one part at a time: it handles its mail to the end.
+/// The loop of an update thread. It takes a part that has mail, and handles its mail until there is none.
 void Server::look_after_parts() {
     for (;;) {
         std::size_t index;
@@ -344,7 +344,7 @@ void Server::look_after_parts() {
     }
 }
 
-/// Eight times in the time-out.
+/// The loop of the timer thread. Eight times per time-out it sends beats, and refuses pulls that have waited too long.
 void Server::keep_time() {
     const auto period = std::chrono::milliseconds(std::max(1, settings_.timeoutMs / 8));
     std::unique_lock lock(mutex_);

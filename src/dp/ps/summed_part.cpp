@@ -27,15 +27,15 @@ class SummedPart : public Part {
         Deadline deadline;
     };
     struct Round {
-        std::vector<Pool::Loan> gradients;  // by worker; those that have come and are not in the sum
-        std::size_t next = 0;               // the first worker that the sum has not passed
+        std::vector<Pool::Loan> gradients;  // by worker: those that have arrived and are not in the sum yet
+        std::size_t next = 0;               // the next worker in the order of the sum
         int divisor = 0;                    // how many gradients are in the sum
         bool done = false;
-        Pool::Loan sum;  // when done, of the key's type
-        std::vector<Waiting> waiting;
+        Pool::Loan sum;                // of sum_type_; when done, of the key's type
+        std::vector<Waiting> waiting;  // pulls to answer when done
     };
     struct Worker {
-        long long pushed = 0;
+        long long pushed = 0;  // pushes so far
         bool lives = true;
     };
     Worker& worker(int number) { return workers_[static_cast<std::size_t>(number)]; }
@@ -48,7 +48,8 @@ class SummedPart : public Part {
         forget();
     }
 
-    /// The sum takes in what there is, as far as the order of workers allows. Who has left is passed over.
+    /// Adds gradients that have arrived, as far as the order of workers allows. Skips workers that have left without
+    /// pushing this round.
     void advance(Round& round) {
         for (; round.next < workers_.size(); ++round.next) {
             Pool::Loan& gradient = round.gradients[round.next];
@@ -74,7 +75,7 @@ class SummedPart : public Part {
 
     void finish(Round& round) {
         const PartPlace& place = c_.place;
-        if (round.divisor == 0) return;  // nobody is left who would ask
+        if (round.divisor == 0) return;  // no worker has pushed this round, so none will pull it
         if (c_.settings.average && round.divisor > 1) divide(sum_type_, round.sum->base(), place.count, round.divisor);
         if (sum_type_ != place.type) {
             const Pool::Loan rounded = c_.pool.take(place.bytes());
@@ -87,7 +88,7 @@ class SummedPart : public Part {
 
     void pull(const Task& task) {
         const long long pushed = worker(task.worker).pushed;
-        if (pushed == 0)  // the worker's side refuses it, too
+        if (pushed == 0)  // the Client refuses this, too
             return c_.answers.refuse(task.worker, task.ticket, c_.index,
                                      Error(tuttiInvalidUsage, "a pull before the first push"));
         Round& round = rounds_[static_cast<std::size_t>(pushed - 1 - first_)];
@@ -107,7 +108,7 @@ class SummedPart : public Part {
         forget();
     }
 
-    /// Rounds that nobody will ask for: every worker that is left has begun a later one.
+    /// Drops rounds that no worker can pull any more: every living worker has pushed a later one.
     void forget() {
         const auto is_past = [&](const Worker& w) { return !w.lives || w.pushed > first_ + 1; };
         while (!rounds_.empty() && rounds_.front().done && std::ranges::all_of(workers_, is_past)) {
@@ -133,7 +134,7 @@ class SummedPart : public Part {
     const PartContext c_;
     const DataType sum_type_;
     std::vector<Worker> workers_;
-    std::deque<Round> rounds_;  // from `first_` on
+    std::deque<Round> rounds_;  // consecutive, beginning with round first_
     long long first_ = 0;
 };
 

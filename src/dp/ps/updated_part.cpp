@@ -33,10 +33,10 @@ class UpdatedPart : public Part {
     }
 
   private:
-    /// What a worker knows.
+    /// What a worker knew at its last pull.
     struct Worker {
-        long long seen = 0;   // updates of others that were in its values, and its own
-        long long clock = 0;  // the slowest worker's when it got them
+        long long seen = 0;   // updates that were in the values it pulled, and its own since then
+        long long clock = 0;  // the slowest worker's clock at that pull
     };
 
     void update(Task& task) {
@@ -56,7 +56,7 @@ class UpdatedPart : public Part {
     void pull(Task& task) {
         task.kind = Task::Kind::pull;
         const std::optional<long long> slowest = c_.answers.admit(c_.index, task);
-        if (!slowest) return;  // it comes again
+        if (!slowest) return;  // the server posts it again later
         Pool::Loan copy = copied_ == updates_ ? copy_.lock() : nullptr;
         if (!copy) {
             copy = c_.pool.take(c_.place.bytes());
@@ -77,7 +77,7 @@ class UpdatedPart : public Part {
         c_.answers.snapshot(task.worker, task.ticket, c_.index, std::move(all));
     }
 
-    /// What workers know of the updates counts on from here.
+    /// Replaces everything by a Snapshot. Shifts `seen` with the number of updates, so that `missed` stays the same.
     void store(const Task& task) {
         const std::byte* const from = task.gradient->base();
         const long long before = updates_;
@@ -97,8 +97,8 @@ class UpdatedPart : public Part {
     States states_;
     std::vector<Worker> workers_;
     long long updates_ = 0;
-    std::weak_ptr<Block> copy_;  // of the values after `copied_` updates: answers under way share it
-    long long copied_ = -1;
+    std::weak_ptr<Block> copy_;  // a copy of the values after copied_ updates, which answers under way share
+    long long copied_ = -1;      // -1 if there is no copy of the current values
 };
 
 }  // namespace
