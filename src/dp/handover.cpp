@@ -5,16 +5,16 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t chunk = std::size_t{1} << 18;  // elements that travel at once
+constexpr std::size_t chunk = std::size_t{1} << 18;  // elements per broadcast
 
-/// What lies beside an element's value: for the elements [first, first + count) of a bucket's own range.
+/// An array that a rank keeps for the owned range of a bucket: the values, a master or a state.
 struct OwnTensor {
     std::byte* at;
-    std::size_t size;  // of an element
-    Backend* backend;
+    std::size_t size;  // bytes of an element
+    Backend* backend;  // of the memory
 };
 
-/// The tensors of a parameter's piece in memory of what a rank owns.
+/// All such arrays, from element `at` of the owned range on.
 std::vector<OwnTensor> own_tensors(const Backends& backends, const Bucket& b, std::size_t at) {
     const std::size_t size = size_of(b.data_type), state_size = size_of(state_type(b.data_type));
     std::vector<OwnTensor> all{{b.own_data + at * size, size, backends.values.get()}};
@@ -45,7 +45,7 @@ void Handover::pass_on(const Cover& cover) {
     for (const Origin& origin : cover.origins) pass_on(origin);
 }
 
-/// From the rank that has these elements to those that own them now.
+/// Broadcasts elements from the rank that has them; the ranks that own them now keep them.
 void Handover::pass_on(const Origin& origin) {
     const Parameter& q = storage_.parameters()[origin.parameter];
     const Bucket& to = storage_.bucket_of(origin.parameter);
@@ -53,7 +53,7 @@ void Handover::pass_on(const Origin& origin) {
     std::vector<std::byte> bytes;
     for (std::size_t done = 0; done < origin.count; done += chunk) {
         const std::size_t first = origin.first + done, count = std::min(chunk, origin.count - done);
-        std::size_t each = size_of(q.type);  // bytes of an element with all that belongs to it
+        std::size_t each = size_of(q.type);  // bytes of an element with its master and states
         const std::size_t states =
             states_of(storage_.options().optimizer.kind) + has_master(storage_.options().optimizer.kind, q.type);
         each += states * size_of(state_type(q.type));
@@ -76,7 +76,7 @@ void Handover::pass_on(const Origin& origin) {
             t.backend->copy_now(t.at, out_of + (begin - first) * t.size, (end - begin) * t.size);
             out_of += count * t.size;
         }
-        if (to.host_data != nullptr && to.host_data != to.own_data)  // the values once more, for updates
+        if (to.host_data != nullptr && to.host_data != to.own_data)  // config.offload updates a copy of the values
             storage_.backends().states->copy_now(to.host_data + (own->at + begin - own->first) * size_of(q.type),
                                                  bytes.data() + (begin - first) * size_of(q.type),
                                                  (end - begin) * size_of(q.type));

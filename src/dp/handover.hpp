@@ -1,4 +1,4 @@
-// When ranks have died or come, parts have new owners: what each has goes to the one that owns it now.
+// Moves shards to their new owners when ranks have died or joined.
 #pragma once
 
 #include <optional>
@@ -10,31 +10,33 @@
 
 namespace tutti::dp {
 
-/// Where ranks own parts. The caller's thread, while no job is under way. From begin() to end() what this rank had
-/// before stays in memory: a handover that an error has ended begins anew, with other ranks, from what there was.
+/// For modes in which ranks own parts. Owned by the Engine. Used by the caller's thread, while no job is under way.
+/// From begin() to end() this rank's former memory is kept, so that after an error a handover can begin anew, with
+/// other ranks, from the former state.
 class Handover {
   public:
-    /// Both outlive this.
+    /// Both arguments must outlive this.
     Handover(const Ranks& ranks, Storage& storage) : ranks_(ranks), storage_(storage) {}
-    /// From here to end() ranks and storage may not fit each other.
+    /// Says that ranks and storage may not match from here to end().
     void announce() { under_way_ = true; }
     bool is_under_way() const { return under_way_; }
 
-    /// Back to what there was before one that an error has ended, if there is any; what it had made is freed.
+    /// Undoes a begin() that was not followed by end(), if there was one: restores the former memory.
     void take_back() noexcept;
 
     /// What there is to hand over.
     struct Plan {
-        long long step = 0;  // after which all of it is as it was
-        int root = 0;        // a rank that has made that step, and no more; only where nothing is lost
+        long long step = 0;  // values and states are those after this step
+        int root = 0;        // a rank that has made exactly this step; valid only if nothing is lost
         Cover cover;
     };
-    /// Collective. The storage is cut for ranks as they are now, without the values and states that it had. order: of
-    /// parameters, in which they were dealt to buckets. progress: the same until end(). If there is no memory it
-    /// throws, and the storage is as it was.
+    /// Cuts the storage to the shards of the present ranks, without values and states, and finds out which rank has
+    /// what. progress: this rank's, unchanged until end(). order: parameters in the order in which they were dealt to
+    /// buckets. If there is no memory it throws, and the storage is unchanged. Collective.
     Plan begin(const Progress& progress, std::span<const std::size_t> order);
-    /// Collective: all owners get what they own. Values are theirs alone: not spread.
+    /// Sends all owners what they own now. Values go to their owners only and are not spread. Collective.
     void pass_on(const Cover& cover);
+    /// Frees the former memory.
     void end() {
         held_.reset();
         under_way_ = false;
@@ -45,7 +47,7 @@ class Handover {
 
     const Ranks& ranks_;
     Storage& storage_;
-    std::optional<Storage::Former> held_;
+    std::optional<Storage::Former> held_;  // the former memory, from begin() to end()
     bool under_way_ = false;
 };
 

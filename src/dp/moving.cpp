@@ -1,12 +1,13 @@
-// What an Engine does when ranks have gone, have come, or give an iteration up: its communicators are made anew, and
-// what the layer has goes where it belongs.
+// What an Engine does when ranks have died, have joined, or abandon an iteration: it makes new communicators, and
+// brings all ranks to the same step.
 #include <algorithm>
 #include <functional>
 
 #include "dp/team.hpp"
 
 namespace tutti::dp {
-/// With ranks on GPUs a step may have been made behind a reduction that failed.
+/// Refuses Move and Abandon with ranks on GPUs without config.elastic: there a step may have been made after a
+/// reduction that failed. nullopt if the call is possible.
 std::optional<Error> Engine::inelastic(const char* function) const {
     if (!ranks_.any_gpu() || options().elastic) return std::nullopt;
     return Error(tuttiInvalidUsage,
@@ -29,7 +30,8 @@ void Engine::move(tuttiComm_t comm) {
     });
 }
 
-/// Ends the communicators, so that the others hear of it in whatever call they are, and makes them anew with all ranks.
+/// Aborts the communicators, so that the other ranks' calls fail and they call Abandon, too. Then all ranks make new
+/// ones.
 void Engine::abandon() {
     if (options().asynchronous()) return abandon_beside();
     if (const auto refusal = inelastic("tuttiDpAbandon")) throw *refusal;
@@ -41,20 +43,21 @@ void Engine::abandon() {
            [this] { options().replicated() ? follow_the_furthest() : complete_the_step(); });
 }
 
-/// Communicators anew, with the memory that there is. Nothing is under way afterwards.
+/// Makes new communicators, keeps the memory, and calls settle() to bring ranks to the same state.
 void Engine::rejoin(Team team, const std::function<void()>& settle) {
     leave();
     start_worker();
     worker_->or_fail([&] {
         join(std::move(team));
-        agree_on_registration(false);  // rates are as those have them who have trained so far
+        agree_on_registration(false);  // without rates, which share_settings() sets
         iteration_.phase = Phase::idle;
         settle();
     });
 }
 
-/// The rank that has made the most steps says what holds, for a step may have ended on some ranks only. Refusals here,
-/// and below, come on all ranks alike, which leave: an abort would end what others still read.
+/// For replicated modes: all ranks take the state of the rank with the most steps, because a step may have ended on
+/// some ranks only. A refusal, here and below, happens on all ranks alike. So they leave in order: an abort might cut
+/// off what others are still reading.
 void Engine::follow_the_furthest() {
     relayout(backward_order(parameters()), options().rebuild);
     const std::vector<Progress> all = ranks_.exchange(progress_);
@@ -72,13 +75,13 @@ void Engine::follow_the_furthest() {
     ranks_.broadcast(std::span(updater_.counts), root);
     share_settings(root);
     broadcast(root);
-    const bool on_hosts = options().offload;  // on CPUs anyway
+    const bool on_hosts = options().offload;  // where the states are; without effect for ranks on CPUs
     const std::span<std::byte> states = storage_.states();
     must(tuttiBroadcast(states.data(), states.data(), states.size(), tuttiUint8, root,
                         on_hosts ? ranks_.cpu_comm() : ranks_.comm(), on_hosts ? nullptr : backends_.values->stream()));
 }
 
-/// What programs and losses change while they train: the scale of losses, and rates.
+/// All ranks take root's scale of losses, learning rate and groups, which change during training.
 void Engine::share_settings(int root) {
     ScaleState state = loss_scale_.state();
     ranks_.broadcast(std::span(&state, 1), root);
@@ -88,9 +91,10 @@ void Engine::share_settings(int root) {
     ranks_.broadcast(std::span(o.own_groups), root);
 }
 
-/// As a checkpoint does. Many programs set notes on one rank only.
+/// All ranks take the notes of the rank with the most steps among those that have any: many programs set notes on one
+/// rank only.
 void Engine::share_notes() {
-    std::string all;  // keys and texts in turn, each with a 0 at its end
+    std::string all;  // keys and texts in turn, each followed by a 0
     for (const auto& [key, note] : notes_) (all += key + '\0') += note + '\0';
     ranks_.broadcast(all, ranks_.furthest(progress_.updated, !notes_.empty()));
     Notes its;
@@ -102,7 +106,7 @@ void Engine::share_notes() {
     notes_ = std::move(its);
 }
 
-/// To the last checkpoint, since a part was lost.
+/// Loads the last checkpoint, because a part was lost.
 void Engine::go_back(const std::string& lost, long long step) {
     try {
         if (checkpoint_.empty())
@@ -117,9 +121,9 @@ void Engine::go_back(const std::string& lost, long long step) {
     }
 }
 
-/// Where ranks own parts. No owner updates before all ranks have called Step, so either all owners have made an update,
-/// and only values may not have come to all ranks, or none has. Unless an update failed, or the agreement in Step did,
-/// which may have ended well on some ranks; then nothing can be done about it here.
+/// Abandon in modes in which ranks own parts. No owner updates before all ranks have called Step. So normally either
+/// all owners have made an update, and only values may be missing on some ranks, or none has. That fails if an update
+/// failed, or if the agreement in Step succeeded on some ranks only; then Abandon is refused.
 void Engine::complete_the_step() {
     const std::vector<Progress> all = ranks_.exchange(progress_);
     const int owner = options().mode == tuttiDpServer ? options().server : 0;
@@ -142,17 +146,17 @@ void Engine::complete_the_step() {
     set_steps(steps);
 }
 
-/// Ranks own parts, and each gets those of its new place from the ranks that had them. What nobody has comes from the
-/// last checkpoint, and then everything does.
+/// Move in modes in which ranks own parts: each rank gets its new shards from the ranks that have them. If no rank has
+/// some element, everything comes from the last checkpoint.
 void Engine::hand_over() {
     storage_.drop_gradients();
     units_.reset();
     handover_.take_back();
-    sweep();  // on GPUs memory that was freed is given back only then
+    sweep();  // returns freed GPU memory to the system
     const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));
     start_iterations(false);
     reducer_.make_compression();
-    // Not the owners', who may be newcomers, and know of no checkpoint.
+    // From the ranks with the most steps, not from owners, which may be new ranks without a checkpoint.
     ranks_.broadcast(checkpoint_, ranks_.furthest(progress_.updated, !checkpoint_.empty()));
     share_settings(plan.cover.lost ? ranks_.furthest(progress_.updated) : plan.root);
     if (plan.cover.lost) {
