@@ -579,8 +579,8 @@ TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
 /* Loads what any number of ranks has saved, in any mode. Each rank reads what it owns (tuttiDpNaive and
  * tuttiDpBucketed: everything), and needs no memory for that.
  * - Files are read twice, so that everything is checked before anything is changed; ranks of one host share the
- *   checking. A torn or changed file, one of other parameters or of another optimizer, or one that Save has not written,
- *   is refused on all ranks (tuttiInvalidUsage).
+ *   checking. A torn or changed file, one of other parameters or of another optimizer, or one that Save has not
+ *   written, is refused on all ranks (tuttiInvalidUsage).
  * - The learning rate is then the saved one, and so are those of groups if there are as many.
  * - What compression had kept is loaded, too. With another number of ranks, each gets the mean of what all had.
  * - If a file changes between the two readings, or can't be read again, Load returns that on all ranks, and the layer
