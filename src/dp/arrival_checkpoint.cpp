@@ -1,5 +1,5 @@
-// Checkpoints with config.onArrival. One rank writes what a layer of it alone would have: it fetches the values and
-// states that servers have, key after key. Or it reads a checkpoint, and servers get its parts.
+// Checkpoints with config.onArrival. To save, one rank fetches the values and states from the servers, key by key, into
+// a layer of its own, and writes that. To load, it reads a checkpoint and sends the servers their parts.
 #include <climits>
 #include <cstring>
 
@@ -9,9 +9,9 @@
 namespace tutti::dp {
 namespace {
 
-/// The same parameters on one rank that owns all of them, and updates them itself.
+/// The same parameters, registered on one rank that owns all of them and updates them itself.
 Registration alone(Registration all) {
-    all.options.mode = tuttiDpZero2;  // its gradients have no memory until there are some
+    all.options.mode = tuttiDpZero2;  // a mode in which gradients are borrowed only when they are written
     all.options.onArrival = all.options.dedicated = all.options.servers = 0;
     all.options.staleness = -1;
     for (Parameter& p : all.parameters) p.data = p.grad = nullptr;
@@ -21,7 +21,7 @@ Registration alone(Registration all) {
 
 }  // namespace
 
-/// All values and states of a layer.
+/// All values and states of the layer, in a Storage of one rank.
 class OnArrival::Whole {
   public:
     explicit Whole(const Registration& like) : registration_(alone(like)), storage_(registration_, backends_) {
@@ -46,7 +46,7 @@ class OnArrival::Whole {
 
     std::byte* values(std::size_t still) const { return storage_.values_of(still); }
 
-    /// body(memory, at, bytes) for each array of a part: where it lies here, and in a Snapshot of it.
+    /// Calls body(memory, at, bytes) for each array of a part: its memory here, and its offset in the part's Snapshot.
     template <class Body>
     void each_array(std::size_t parameter, const ps::PartPlace& place, const ps::Snapshot& its, Body body) {
         const Bucket& bucket = storage_.bucket_of(parameter);
@@ -85,7 +85,7 @@ class OnArrival::Whole {
 };
 
 void OnArrival::check_moment(const char* function, const char* path) {
-    client(function);  // or it only serves
+    client(function);  // throws if this rank only serves
     if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
     iteration_.expect(Phase::idle, function, "call it between tuttiDpStep and tuttiDpBegin");
 }
@@ -109,7 +109,7 @@ void OnArrival::save(const char* path) {
         std::vector<std::byte> snapshots(from.snapshot_bytes(key));
         from.wait(from.fetch("tuttiDpSave", key, snapshots.data()));
         const std::byte* part = snapshots.data();
-        long long updates = LLONG_MAX;  // the least of its parts'
+        long long updates = LLONG_MAX;  // the fewest of the key's parts
         node_->each_part(key, [&](const ps::PartPlace& place, const ps::Snapshot& its) {
             long long had = 0;
             std::memcpy(&had, part, sizeof had);

@@ -7,9 +7,9 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t for_gpus = std::size_t{8} << 20;  // bytes of a file that are copied to one at once
+constexpr std::size_t for_gpus = std::size_t{8} << 20;  // bytes of a file that are copied to a GPU at once
 
-/// As PyTorch calls what they are.
+/// Prefixes of the states' names, as PyTorch calls them.
 std::vector<std::string> state_names(tuttiDpOptimizerKind_t kind) {
     const int states = states_of(kind);
     if (states == 0) return {};
@@ -22,12 +22,13 @@ Tensor tensor_of(const std::string& name, DataType type, const Parameter& p) {
     return {name, type, p.shape, p.count, 0};
 }
 
-/// What a rank had kept of a parameter.
+/// The name of what a rank's compression had kept of a parameter.
 std::string residual_name(int rank, const Parameter& p) {
     return "residual." + std::to_string(rank) + "." + p.name;
 }
 
-/// What was kept of a bucket that is the same on all ranks. Another layout has other names, and begins anew.
+/// The tensor of a bucket's factor, which is the same on all ranks. Buckets of another layout have other names, and
+/// begin anew.
 Tensor factor_of(std::size_t bucket, std::size_t elements, std::size_t count) {
     return {text("factor.%zu.%zu", bucket, elements), DataType::float32, {count}, count, 0};
 }
@@ -66,7 +67,7 @@ void compare(const std::string& path, const Manifest& m, const Catalogue& catalo
         const bool model = there == &m.model;
         if (there->size() == (model ? models : catalogue.tensors().size() - models)) continue;
         for (const auto& [name, where] : *there) {
-            // Of any use only where there is compression.
+            // These are ignored by a layer without compression.
             if (!model && (name.starts_with("residual.") || name.starts_with("factor."))) continue;
             const auto known = std::ranges::find(catalogue.tensors(), name, &Tensor::name);
             if (known == catalogue.tensors().end()) refuse(false, model, name);
@@ -74,7 +75,7 @@ void compare(const std::string& path, const Manifest& m, const Catalogue& catalo
     }
 }
 
-/// By bucket: what this rank shall have kept. Empty: nothing.
+/// The residuals that this rank loads, by bucket; empty where there are none.
 std::vector<std::vector<float>> read_residuals(const std::string& path, const Manifest& m, Sources& sources,
                                                const Ranks& ranks, const Storage& storage,
                                                const std::vector<std::vector<float>*>& residuals) {
@@ -101,7 +102,7 @@ std::vector<std::vector<float>> read_residuals(const std::string& path, const Ma
     return all;
 }
 
-/// By bucket, the same on all ranks. Empty: there was none of this bucket.
+/// The factors, by bucket, the same on all ranks; empty where there is none.
 std::vector<std::vector<float>> read_factors(const std::string& path, const Manifest& m, Sources& sources,
                                              const Storage& storage, const std::vector<std::vector<float>*>& factors) {
     std::vector<std::vector<float>> all(factors.size());
@@ -228,8 +229,9 @@ Loading::Loading(const std::string& path, const Ranks& ranks, Storage& storage, 
     });
 }
 
-/// Collective. The first tensor of whose parts these are not the sums; else how many there are. once: each byte is in
-/// one rank's sums; else in those of all ranks that load it.
+/// Compares sums with the manifest. Returns the first tensor whose sum is wrong; the number of tensors if none is.
+/// mine: by tensor, the sum of the parts that this rank has read. once: each byte was read by one rank; otherwise by
+/// all ranks that load it. Collective.
 std::size_t Loading::first_wrong(const Ranks& ranks, const std::vector<std::uint64_t>& mine, bool once) const {
     std::vector<std::uint64_t> sums = mine;
     const bool replicated = storage_.options().replicated();
@@ -243,8 +245,8 @@ std::size_t Loading::first_wrong(const Ranks& ranks, const std::vector<std::uint
     return sums.size();
 }
 
-/// What this rank checks where all ranks are on one host: stretches that are as long as can be, since the system reads
-/// those faster than many short ones. Afterwards all is in the host's cache, whoever loads it.
+/// What this rank checks if all ranks are on one host: an equal share of all files, in stretches as long as possible,
+/// which the system reads faster than many short ones. Afterwards all files are in the host's page cache.
 std::vector<Loading::Part> Loading::share_of_all(const Ranks& ranks) {
     std::vector<Range> all;
     std::uint64_t bytes = 0;
@@ -255,7 +257,7 @@ std::vector<Loading::Part> Loading::share_of_all(const Ranks& ranks) {
     const auto n = static_cast<std::uint64_t>(ranks.size()), mine = static_cast<std::uint64_t>(ranks.rank());
     const std::uint64_t begin = bytes / n * mine, end = mine + 1 == n ? bytes : bytes / n * (mine + 1);
     std::vector<Part> share;
-    std::uint64_t at = 0;  // in all files, one behind the other
+    std::uint64_t at = 0;  // offset in all files together
     for (const Part& p : parts_of(all)) {
         const std::uint64_t from = std::clamp(begin, at, at + p.range.bytes) - at;
         const std::uint64_t to = std::clamp(end, at, at + p.range.bytes) - at;
@@ -265,7 +267,7 @@ std::vector<Loading::Part> Loading::share_of_all(const Ranks& ranks) {
     return share;
 }
 
-/// In the order of files and places, so that the system reads ahead.
+/// The parts of the files that have these ranges, in the order of files and offsets, so that the system reads ahead.
 std::vector<Loading::Part> Loading::parts_of(const std::vector<Range>& ranges) {
     std::vector<Part> parts;
     for (const Range& r : ranges) {
@@ -278,7 +280,7 @@ std::vector<Loading::Part> Loading::parts_of(const std::vector<Range>& ranges) {
     return parts;
 }
 
-/// The sum of a part that is where it belongs. On ranks on GPUs it comes by way of scratch_.
+/// Reads a part into the layer's memory, on ranks on GPUs by way of scratch_. Returns its sum.
 std::uint64_t Loading::take(const Part& p) {
     const Range& r = p.range;
     if (!storage_.backends().on_gpu) return p.source->read(*p.tensor, r.first, r.memory, r.bytes);

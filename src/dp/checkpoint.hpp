@@ -1,7 +1,7 @@
-// Saves and loads what ranks own of the parameters. `path` is a folder, which all ranks see: safetensors files with the
-// whole parameters, others with the states of the optimizer, and an index (saved.hpp) that names them. Ranks write
-// their pieces into the same files, each where it belongs, and read from them what they need. Files of another save
-// have other names, and the index takes the old one's place when all are on the disk: that moment is the save.
+// Saves and loads what ranks own of the parameters. `path` is a folder that all ranks see. It has safetensors files
+// with whole parameters, others with the optimizer's states, and an index (saved.hpp) that names them. Ranks write
+// their pieces into the same files, each at its place, and read from them what they need. Every save uses new file
+// names. It takes effect when the index replaces the old one, which happens when all files are on the disk.
 #pragma once
 
 #include <memory>
@@ -15,71 +15,73 @@
 
 namespace tutti::dp {
 
-/// By bucket: what compression has kept for the next step; nullptr or empty: nothing.
+/// By bucket: what compression has kept for the next step; nullptr or empty if nothing.
 struct Kept {
     std::vector<std::vector<float>*> residuals;  // this rank's own
     std::vector<std::vector<float>*> factors;    // the same on all ranks
 };
 
-/// Part of a tensor that a rank has in its memory.
+/// A part of a tensor, and where it is in this rank's memory.
 struct Range {
     std::size_t tensor;
     std::uint64_t first;  // bytes from the start of the tensor
     std::size_t bytes;
     std::byte* memory;
     Backend* backend;           // of the memory
-    std::byte* twin = nullptr;  // the same on the host, with config.offload
+    std::byte* twin = nullptr;  // with config.offload: the host's copy of the values
 };
 
-/// The tensors of a layer's checkpoint, and in which file each is; the same on all ranks.
+/// The tensors of a layer's checkpoint, the same on all ranks, and this rank's ranges of them.
 class Catalogue {
   public:
-    /// Without what compression has kept; storage outlives this.
+    /// Without what compression has kept. storage must outlive this.
     explicit Catalogue(const Storage& storage);
-    /// With it, as each of so many ranks has. kept outlives this.
+    /// With what compression has kept on each of `ranks` ranks. storage and kept must outlive this.
     Catalogue(const Storage& storage, const Kept& kept, int ranks);
     const std::vector<Tensor>& tensors() const { return tensors_; }
     bool is_models(std::size_t tensor) const { return tensor < models_; }
-    /// All ranks have all of it, and load it.
+    /// Whether every rank has, and loads, the whole tensor.
     bool is_everybodys(std::size_t tensor) const {
         return storage_.options().replicated() || (is_models(tensor) && !storage_.parameters()[tensor].is_trained());
     }
-    /// What this rank saves, or loads: what it owns; of what all ranks have, each saves a part, and loads all.
+    /// The ranges that this rank saves, or loads: those that it owns. What several ranks have, each of them saves a
+    /// part of, and loads all of.
     std::vector<Range> ranges(const Ranks& ranks, bool saves) const;
 
   private:
     const Storage& storage_;
-    std::vector<Tensor> tensors_;
-    std::size_t models_ = 0;
-    std::vector<std::size_t> first_state_;  // by parameter: its first tensor that is the optimizer's
-    const Kept* from_ = nullptr;            // nullptr: nothing is saved of what was kept
-    std::vector<std::size_t> kept_;         // parameters of which something was kept
-    std::size_t first_kept_ = 0;            // rank 0's tensors of them; then rank 1's, and so on
-    std::vector<std::size_t> factors_;      // buckets that have one, which rank 0 saves
-    std::size_t first_factor_ = 0;          // their tensors
-    BackendPtr host_;
+    std::vector<Tensor> tensors_;           // parameters; then states, residuals, factors
+    std::size_t models_ = 0;                // how many are parameters
+    std::vector<std::size_t> first_state_;  // by parameter: the first tensor of its master and states
+    const Kept* from_ = nullptr;            // what compression has kept; nullptr if that is not saved
+    std::vector<std::size_t> kept_;         // parameters with a residual
+    std::size_t first_kept_ = 0;            // first tensor of the residuals: rank 0's, then rank 1's, and so on
+    std::vector<std::size_t> factors_;      // buckets with a factor, which rank 0 saves
+    std::size_t first_factor_ = 0;          // first tensor of the factors
+    BackendPtr host_;                       // of residuals and factors
 };
 
-/// Memory for copies of what is saved. Its first use takes longer than the copy, so it is kept from save to save.
+/// Memory for copies of what is saved. Kept from save to save, because the first use of new memory takes longer than
+/// the copy.
 struct Staging {
     std::unique_ptr<std::byte[]> memory;
     std::size_t bytes = 0;
 };
 
-/// A save on its way.
+/// A save in progress. Owned by the Engine or an OnArrival. Used by the caller's thread; thread_ writes the files.
 class Saving {
   public:
-    /// Collective, while no job is under way. m: all but the number, the bytes and the tensors. The old checkpoint
-    /// holds until finish(). beside: returns when all has been copied there, which is enlarged if it has to be, and
-    /// outlives this; nullptr: when this rank has written its part. If a file can't be made, all ranks throw
-    /// tuttiInvalidUsage.
+    /// Begins a save. Collective, while no job is under way. m: the manifest, except the number, the bytes and the
+    /// tensors. beside: memory to copy this rank's part to, which is enlarged if needed and must outlive this; returns
+    /// when that has been copied. nullptr: on a CPU, returns when this rank's part has been written. The old checkpoint
+    /// stays valid until finish(). If a file can't be made, all ranks throw tuttiInvalidUsage.
     Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
            Staging* beside);
-    /// Gives up what was not finished.
+    /// Removes this rank's files if the save was not finished.
     ~Saving();
     Saving(const Saving&) = delete;
-    /// Collective: the new checkpoint takes the old one's place. If something could not be written, all ranks throw
-    /// tuttiInvalidUsage, and the old one holds.
+    /// Waits until the files are written, and replaces the old checkpoint. Collective. If something could not be
+    /// written, all ranks throw tuttiInvalidUsage, and the old one stays.
     void finish(const Ranks& ranks);
     const std::string& path() const { return path_; }
 
@@ -101,26 +103,26 @@ class Saving {
     std::vector<Tensor> tensors_;
     std::size_t models_ = 0;
     std::vector<std::size_t> file_of_;  // by tensor
-    std::vector<std::uint64_t> sums_;   // by tensor: of what this rank has written
+    std::vector<std::uint64_t> sums_;   // by tensor: the sum of what this rank has written
     std::vector<File> files_;
     std::vector<std::string> made_;  // files that this rank has made
-    Staging own_;         // where a rank on a GPU copies to while it waits
-    Verdict result_;      // of the writing
-    bool named_ = false;  // for all that this rank knows, the index names its files
-    Thread thread_;       // the last: it ends first
+    Staging own_;                    // the copy of a rank on a GPU that saves without `beside`
+    Verdict result_;                 // of the writing
+    bool named_ = false;             // the index names the files, or may do so
+    Thread thread_;                  // declared last, so that it ends before the rest is destroyed
 };
 
-/// A load. Files are read twice, the second time as a rule from the system's cache, so that what is wrong with them is
-/// known before anything changes, and no memory is needed beside the layer's.
+/// A load. Files are read twice, the second time normally from the page cache. So errors in them are found before
+/// anything changes, and no memory is needed besides the layer's. One thread at a time.
 class Loading {
   public:
-    /// Collective, while no job is under way. Each rank checks what it needs. If something is not right, all ranks
-    /// throw tuttiInvalidUsage. storage and kept outlive this.
+    /// Reads and checks the files. Collective, while no job is under way. If something is wrong, all ranks throw
+    /// tuttiInvalidUsage. storage and kept must outlive this.
     Loading(const std::string& path, const Ranks& ranks, Storage& storage, const Kept& kept);
     const Manifest& manifest() const { return manifest_; }
-    /// Collective: sets the values and states that this rank owns, and what compression keeps: where other ranks have
-    /// saved, everybody has the mean of what they had kept. Throws on all ranks if a file can't be read again, or
-    /// (tuttiInvalidUsage) is another than it was: then values and states are parts of this and that.
+    /// Sets the values and states that this rank owns, and what compression keeps; if another number of ranks has
+    /// saved, every rank gets the mean of what those had kept. Collective. Throws on all ranks if a file can't be read
+    /// again, or has changed since (tuttiInvalidUsage). The layer then has a mixture of old and new values and states.
     void finish(const Ranks& ranks);
 
   private:
@@ -140,7 +142,7 @@ class Loading {
     const Catalogue catalogue_;
     Manifest manifest_;
     Sources sources_;
-    std::vector<Part> parts_;  // of what this rank loads, in the order in which they lie in the files
+    std::vector<Part> parts_;  // what this rank loads, in the order in which it lies in the files
     std::vector<std::byte> scratch_;
     std::vector<std::vector<float>> residuals_, factors_;  // by bucket
 };

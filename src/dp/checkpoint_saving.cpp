@@ -1,4 +1,4 @@
-// A save: files and their heads, what ranks write into them, and the index that makes them the checkpoint.
+// Saving: makes the files and their headers, writes what this rank owns, and replaces the index.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t block = std::size_t{1} << 20;    // is summed while it is in a cache
-constexpr std::size_t stretch = std::size_t{8} << 20;  // that the disk works on beside
+constexpr std::size_t block = std::size_t{1} << 20;    // bytes to sum and write at once, so that they stay in a cache
+constexpr std::size_t stretch = std::size_t{8} << 20;  // bytes after which writeback to the disk is started
 
-/// Uninitialized memory, in huge pages where there are any: with small ones its first use takes longer than the copy.
+/// Uninitialized memory, in huge pages if there are any: with small pages its first use takes longer than the copy.
 std::unique_ptr<std::byte[]> large_block(std::size_t bytes) {
     constexpr std::uintptr_t huge = std::uintptr_t{2} << 20;
     std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);
     const auto from = reinterpret_cast<std::uintptr_t>(memory.get());
     const std::uintptr_t begin = (from + huge - 1) / huge * huge, end = (from + bytes) / huge * huge;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a hint
     return memory;
 }
 
@@ -56,7 +56,7 @@ Saving::~Saving() {
         for (const std::string& file : made_) remove_file(file);
 }
 
-/// Tensors in their order, to at most so many files of each kind, each of about as many bytes.
+/// Deals tensors, in order, to at most `most` files of each kind, with about equally many bytes each.
 void Saving::deal_out(const Catalogue& catalogue, std::size_t most) {
     sums_.assign(tensors_.size(), 0);
     file_of_.resize(tensors_.size());
@@ -82,7 +82,7 @@ void Saving::deal_out(const Catalogue& catalogue, std::size_t most) {
                                                                                               0};
 }
 
-/// Each rank makes some of the files, with their heads and room for the rest.
+/// Makes the files, with their headers and room for the tensors; each rank makes some of them. Collective.
 void Saving::make_files(const Ranks& ranks) {
     ranks.all_or_none([&] {
         if (ranks.rank() == 0) make_folder(path_);
@@ -107,12 +107,12 @@ void Saving::make_files(const Ranks& ranks) {
     });
 }
 
-/// A copy of what is to be written, which the next step does not touch.
+/// Copies the ranges to the staging memory, which the next step does not touch, and makes them refer to the copies.
 void Saving::stage(std::vector<Range>& ranges, Staging& staging) {
     std::size_t bytes = 0;
     for (const Range& r : ranges) bytes += r.bytes;
     if (staging.bytes < bytes) {
-        staging = {};  // before there is more
+        staging = {};  // frees the old memory before more is allocated
         staging = {large_block(bytes), bytes};
     }
     std::byte* at = staging.memory.get();
@@ -153,7 +153,7 @@ void Saving::finish(const Ranks& ranks) {
     ranks.all_or_none([&] {
         if (result_.code != tuttiSuccess) throw Error(result_.code, result_.words);
     });
-    named_ = true;  // rank 0 may write the index from here on, also where others don't hear of it
+    named_ = true;  // rank 0 may write the index from here on, even if this rank does not hear of it
     ranks.sum(sums_);
     for (std::size_t t = 0; t < tensors_.size(); ++t)
         (t < models_ ? manifest_.model : manifest_.optimizer)[tensors_[t].name].sum = sums_[t];
@@ -167,7 +167,7 @@ void Saving::finish(const Ranks& ranks) {
     if (ranks.rank() == 0) remove_others();
 }
 
-/// Of the save before, and of those that came to nothing.
+/// Removes the files of the previous save, and of saves that were given up.
 void Saving::remove_others() const {
     for (const std::string& file : files_in(path_))
         if (std::uint64_t number = 0; is_shard(file, &number) && number != manifest_.number)

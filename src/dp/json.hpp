@@ -1,4 +1,4 @@
-// JSON of checkpoints' files: strict, with errors that name the file and the field.
+// Strict JSON of checkpoint files, with errors that name the file and the field.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace tutti::dp {
          reason.c_str());
 }
 
-/// Of any number of fields; a field twice is an error. Throws tuttiInvalidUsage.
+/// Parses JSON with any number of fields; a duplicate field is an error. Throws tuttiInvalidUsage.
 inline Json parse_strictly(std::string_view words, const std::string& path) {
     try {
         return parse_json(words, path, {.levels = 8, .fields = SIZE_MAX});
@@ -24,7 +24,7 @@ inline Json parse_strictly(std::string_view words, const std::string& path) {
     }
 }
 
-/// A field of an object, of the kind that is expected there.
+/// Reads the fields of an object. Throws tuttiInvalidUsage if one is missing or not of the expected kind.
 class Fields {
   public:
     Fields(const Json& object, const std::string& path) : object_(object), path_(path) {
@@ -83,7 +83,7 @@ inline std::string hex_of(std::uint64_t number) {
     return text("%016" PRIx64, number);
 }
 
-/// Throws tuttiInvalidArgument.
+/// The text of json. Throws tuttiInvalidArgument if a name or note is not UTF-8.
 inline std::string dumped(const Json& json, bool indented = false) {
     try {
         return text_of(json, indented);

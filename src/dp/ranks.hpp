@@ -62,6 +62,7 @@ class Ranks {
     int rank() const { return roster_.rank; }
     int size() const { return roster_.size; }
     bool any_gpu() const;
+    /// Whether all ranks are on the same host.
     bool on_one_host() const {
         return std::ranges::adjacent_find(roster_.hosts, std::ranges::not_equal_to{}) == roster_.hosts.end();
     }

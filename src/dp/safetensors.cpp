@@ -22,14 +22,15 @@ DataType type_named(const std::string& name, const Fields& fields) {
     fields.wrong("the type " + name + " is unknown");
 }
 
-/// An odd number for every place, by Vigna's splitmix64 (public domain).
+/// An odd number for each place, from Vigna's splitmix64 (public domain).
 constexpr std::uint64_t weight(std::uint64_t place) {
     std::uint64_t x = place * 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     return (x ^ x >> 27) | 1;
 }
 
-// A word's weight is that of its place in its row times that of the row: one multiplication for each word.
+// A word's weight is the weight of its place in the row times the weight of the row. So each word takes one
+// multiplication.
 constexpr std::size_t row = 128;  // words
 constexpr auto weights_in_row = [] {
     std::array<std::uint64_t, row> all{};
@@ -41,13 +42,13 @@ std::uint64_t weight_of_row(std::uint64_t its) {
     return weight(its + row + 1);
 }
 
-/// Of whole words, the first of which is at `place`.
+/// The sum of whole words, of which the first is word number `place` of the tensor.
 std::uint64_t sum_of_words(const std::byte* data, std::uint64_t place, std::size_t words) {
     const auto product = [&](std::size_t in_row) {
         std::uint64_t word;
         std::memcpy(&word, data, 8);
         data += 8;
-        asm("" : "+r"(word));  // in registers: vectors have no such multiplication, and make it of six
+        asm("" : "+r"(word));  // prevents vectorisation: SIMD has no 64-bit multiplication and would need six
         return word * weights_in_row[in_row];
     };
     std::uint64_t sum = 0;
@@ -136,7 +137,7 @@ std::vector<Tensor> safetensors_from(std::string_view header, std::uint64_t file
 }
 
 std::uint64_t sum_of(const std::byte* data, std::uint64_t at, std::size_t bytes) {
-    const auto part = [](const std::byte* from, std::uint64_t its_place, std::size_t n) {  // within a word
+    const auto part = [](const std::byte* from, std::uint64_t its_place, std::size_t n) {  // bytes within one word
         std::uint64_t word = 0;
         std::memcpy(reinterpret_cast<std::byte*>(&word) + its_place % 8, from, n);
         return sum_of_words(reinterpret_cast<const std::byte*>(&word), its_place / 8, 1);

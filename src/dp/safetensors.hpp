@@ -1,5 +1,5 @@
-// The format of safetensors files: 8 bytes with the length of the header, little-endian; the header, JSON; then the
-// tensors, one after the other without gaps. Nothing that is read is believed.
+// The format of safetensors files: 8 bytes with the length of the header, little-endian; the header, as JSON; then the
+// tensors, one after the other without gaps. Everything that is read is checked.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ struct Tensor {
     std::uint64_t bytes() const { return std::uint64_t{count} * size_of(type); }
 };
 
-inline constexpr std::uint64_t largest_header = 100'000'000;  // that readers of the format accept
+inline constexpr std::uint64_t largest_header = 100'000'000;  // bytes; readers of the format accept no more
 
-/// What a file of these tensors begins with, which says where each lies; sets `at`. Those of the widest types come
-/// first, so that all are aligned. Throws tuttiInvalidArgument: a name is not UTF-8.
+/// The length and header of a file with these tensors. Sets their `at`. Tensors of the widest types come first, so that
+/// all are aligned. Throws tuttiInvalidArgument if a name is not UTF-8.
 std::string safetensors_head(std::vector<Tensor>& tensors);
 
-/// The tensors of a file with this header, which begins at byte 8, and so many bytes altogether. path is for error
+/// The tensors of a file, by offset. header: the JSON, from byte 8 on; file_bytes: the file's length; path: for error
 /// texts. Throws tuttiInvalidUsage.
 std::vector<Tensor> safetensors_from(std::string_view header, std::uint64_t file_bytes, const std::string& path);
 
-/// Of `bytes` bytes that begin `at` bytes behind the start of a tensor. Sums of parts add up to the sum of the whole,
-/// whoever computes which. Against accidents: a change of one word always shows.
+/// The checksum of `bytes` bytes of a tensor, from byte `at` on. The sums of a tensor's parts, on whatever ranks, add
+/// up to the sum of the whole. Detects accidents, not malice: a change of one word is always detected.
 std::uint64_t sum_of(const std::byte* data, std::uint64_t at, std::size_t bytes);
 
 }  // namespace tutti::dp

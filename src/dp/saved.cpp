@@ -53,7 +53,7 @@ std::map<std::string, Manifest::Where> tensors_from(const Json& files, const Jso
     return all;
 }
 
-/// Takes a field out of an object that has it.
+/// Removes a field from an object that has it.
 void take_out(Json& object, const char* key) {
     const auto found = std::ranges::find(object.keys, key);
     object.items.erase(object.items.begin() + (found - object.keys.begin()));
@@ -64,7 +64,7 @@ Json& field_of(Json& object, const char* key) {
     return object.items[static_cast<std::size_t>(std::ranges::find(object.keys, key) - object.keys.begin())];
 }
 
-/// Throws if the hash in an index is not that of everything else in it, and takes it out.
+/// Removes the hash from an index. Throws if it is not the hash of everything else in it.
 void check_hash(Json& index, const std::string& path) {
     Json& ours = field_of(field_of(index, "metadata"), "tutti");
     const Fields fields(ours, path);

@@ -1,10 +1,10 @@
-// The Engine's checkpoints: what checkpoint.hpp writes and reads, with what else a step depends on.
+// The Engine's checkpoints: the files of checkpoint.hpp, and the other settings on which a step depends.
 #include "dp/engine.hpp"
 
 namespace tutti::dp {
 namespace {
 
-/// Whether this is the moment for a checkpoint, and there is a path.
+/// Throws if there is no path, or an iteration is under way.
 void check_file(const Iteration& iteration, const char* function, const char* path) {
     if (path == nullptr || *path == '\0') fail(tuttiInvalidArgument, "%s: path is empty", function);
     if (iteration.phase == Iteration::Phase::collecting)
@@ -24,7 +24,7 @@ void Engine::save(const char* given, bool beside) {
         m.scale = loss_scale_.state();
         m.notes = notes_;
         for (const Parameter& p : parameters()) m.model[p.name];
-        text_of(m);  // throws if there are names that can't be written
+        text_of(m);  // throws if a name can't be written
     });
     const std::string path = given;
     finish_save();
@@ -74,7 +74,7 @@ void Engine::load_from(const std::string& path) {
         try {
             loading.finish(ranks_);
         } catch (...) {
-            ranks_.leave();  // not an abort: others may still read why
+            ranks_.leave();  // not abort(): other ranks may still be reading the error
             throw;
         }
     });
@@ -86,7 +86,7 @@ void Engine::load_from(const std::string& path) {
             reducer_.spread(b, values);
             backends_.jobs->settle();
             storage_.copy_out(b, values);
-            backends_.values->settle();  // `staged` is the next one's, too
+            backends_.values->settle();  // the next bucket reuses `staged`
         }
     }
     sweep();

@@ -1,4 +1,4 @@
-// The files of a checkpoint that is loaded.
+// Reads the files of a checkpoint.
 #pragma once
 
 #include <map>
@@ -12,25 +12,25 @@
 
 namespace tutti::dp {
 
-/// A file whose head has been read. What is wrong with it is thrown as tuttiInvalidUsage.
+/// A file whose header has been read. Throws tuttiInvalidUsage if something is wrong with it.
 struct Source {
     std::string path;
     Fd fd;
-    std::vector<Tensor> tensors;                          // by place
-    std::unordered_map<std::string, std::size_t> places;  // of tensors, by name
+    std::vector<Tensor> tensors;                          // by offset
+    std::unordered_map<std::string, std::size_t> places;  // by name: the index in tensors
 
     explicit Source(const std::string& path);
-    // Throw tuttiInvalidUsage: there is none.
+    // Both throw tuttiInvalidUsage if there is no such tensor.
     const Tensor& named(const std::string& name) const;
-    /// The tensor of that name, which has that type and count.
+    /// The tensor that has the name, type and count of `wanted`.
     const Tensor& find(const Tensor& wanted) const;
-    /// Reads `bytes` bytes that begin `first` bytes behind the start of a tensor. Returns their sum_of().
+    /// Reads `bytes` bytes of a tensor, from byte `first` on. Returns their sum_of().
     std::uint64_t read(const Tensor& tensor, std::uint64_t first, std::byte* into, std::size_t bytes) const;
-    /// Their sum_of() alone. scratch: memory that stays in a cache, which gets them piece by piece.
+    /// Returns only their sum_of(). scratch: memory to read pieces into; small enough to stay in a cache.
     std::uint64_t sum(const Tensor& tensor, std::uint64_t first, std::size_t bytes, std::span<std::byte> scratch) const;
 };
 using Sources = std::map<std::string, Source>;  // by path
 
-inline constexpr std::size_t summed_once = std::size_t{1} << 18;  // bytes, which a cache holds
+inline constexpr std::size_t summed_once = std::size_t{1} << 18;  // bytes to read and sum at once, held by a cache
 
 }  // namespace tutti::dp
