@@ -1,4 +1,4 @@
-// What members tell each other in exchanges (Session::exchange). Told on the service thread, waited for on any.
+// The notes that members send each other in exchanges (Session::exchange).
 #pragma once
 
 #include <map>
@@ -9,22 +9,24 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by its membership. The service thread adds notes; any thread may wait.
 class Exchanges {
   public:
     Exchanges(Monitor& monitor, const News& news, int ranks) : monitor_(monitor), news_(news), ranks_(ranks) {}
 
-    /// What a rank has told in one of them. False if it is known.
+    /// Adds a rank's note to an exchange. False if it is there already.
     bool note(std::uint64_t number, Rank rank, const Bytes& bytes);
 
-    /// All that is known of those that are under way, or were a moment ago: others may not have heard of it yet.
+    /// The notes of the exchanges that are under way or ended last, which others may not have received yet.
     std::vector<Note> all() const;
 
     struct Told {
-        std::vector<Bytes> all;  // by rank, if all have told
-        Rank missing = -1;       // else one that has not
-        bool in_time = false;    // and will not, for it is gone, or this member has left
+        std::vector<Bytes> all;  // by rank; fewer than the ranks if a note is missing
+        Rank missing = -1;       // a rank whose note is missing, if one is
+        bool in_time = false;    // the wait ended before the deadline
     };
-    /// Until all have told, or one can't any more. That exchange is over then.
+    /// Waits until all notes are there, a rank whose note is missing has died or left, or this member has left. Then
+    /// the exchange is over.
     Told wait(std::uint64_t number, Deadline deadline);
 
   private:
@@ -33,7 +35,7 @@ class Exchanges {
     const int ranks_;
     using Notes = std::map<std::uint64_t, std::map<Rank, Bytes>>;  // by exchange
     // Guarded by the monitor:
-    Notes notes_, over_;  // over_: the last ones
+    Notes notes_, over_;  // under way; the last ones that ended
 };
 
 }  // namespace tutti::bootstrap

@@ -1,7 +1,7 @@
-// One rank's place in a job, as the service thread keeps it. Its life: it opens its listeners, registers at the
-// directory, learns where its parent in the tree is, connects, and passes on every line of the table that it hears to
-// all its other neighbours in the tree; with the last line it has joined. After that the same connections carry news of
-// failures and departures, and pair connections, made by the first fetch, carry descriptors.
+// One rank's place in a job. A membership opens its listeners, registers at the directory, is told where its parent in
+// the tree is, and connects to it. It passes every rank's record that it receives on to its other neighbours in the
+// tree, and has joined once it has all records. After that the same connections carry news of failures and departures.
+// Pair connections carry descriptors and agreements; the first fetch or agreement with a rank makes one.
 //
 //     start -> joining -> joined -> left -> (all have left, or a fault) -> gone
 //                  \-> failed -> gone
@@ -21,6 +21,8 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by its session and, until shut(), by the service. The service thread runs it, without a lock; what other
+/// threads may ask or wait for is guarded by monitor_.
 class Membership : public ConnectionUser, private Consensus::Carrier, public std::enable_shared_from_this<Membership> {
   public:
     Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
@@ -28,7 +30,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
 
     // ---- for the service thread
     void start();
-    /// Unless it has joined by now.
+    /// Fails the join with that fault. Does nothing once joined.
     void give_up(const Fault& fault);
     void offer_changed(std::uint64_t key);
     void request(const std::shared_ptr<PendingFetch>& fetch);
@@ -36,7 +38,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void raise(const Fault& fault);
     void leave();
     void shut();
-    /// All sessions of this process hear of it.
+    /// Tells all memberships of this service that a process has died, or that its host is silent.
     static void process_ended(const Service& service, std::uint64_t process, bool silent = false);
     void tell(std::uint64_t number, View bytes);
     void agree(const std::vector<Rank>& out, bool ok) { consensus_.begin(out, ok); }
@@ -44,7 +46,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     std::vector<Rank> awaited() const { return consensus_.awaited(); }
 
     // ---- for any thread
-    /// False: not in time. Throws what went wrong, if something did.
+    /// Returns false at the deadline. Throws the fault if joining failed.
     bool wait_joined(Deadline deadline) { return news_.wait_joined(deadline); }
     bool wait_done(const PendingFetch& fetch, Deadline deadline) { return descriptors_.wait(fetch, deadline); }
     void set_listener(News::Listener listener) { news_.set_listener(std::move(listener)); }
@@ -56,24 +58,25 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     std::vector<Bytes> wait_told(std::uint64_t number, Deadline deadline);
     std::optional<Agreed> wait_agreed(Deadline deadline) { return consensus_.wait(deadline); }
     bool has_left(Rank rank) const { return news_.has_left(rank); }
-    /// null: withdrawn.
+    /// Offers fd under key; withdraws the offer if fd is nullptr.
     void set_offer(std::uint64_t key, std::shared_ptr<Fd> fd) { descriptors_.offer(key, std::move(fd)); }
     std::shared_ptr<Fd> offered(std::uint64_t key) const { return descriptors_.offered(key); }
-    /// Whether the connection was reset by what lies between two hosts, for all that is known.
+    /// Whether a loss may be a reset by the network between two hosts rather than the end of the peer.
     static bool may_heal(const Connection& lost, const Loss& loss);
     Rank rank() const { return roster_.self(); }
     int ranks() const { return roster_.ranks(); }
-    /// Once joined.
+    /// Valid once joined.
     const JoinTimes& join_times() const { return joining_.times(); }
     std::chrono::microseconds round_trip() const { return roster_.round_trip(); }
     Service& service() { return *service_; }
-    /// Once joined: what all members know, and only they, whatever may be known of the rendezvous's secret. Rank 0's
-    /// share has only travelled over the control channel, which is Unix sockets where ranks meet without a secret.
+    /// The session's secret, valid once joined. Only members know it, even if the rendezvous's secret can be guessed:
+    /// it also depends on rank 0's random share, which travels only over the control channel. Where ranks meet without
+    /// a secret, that consists of Unix sockets.
     Secret secret() const { return secret_.derive("tutti session", record(0).share->view()); }
 
-    /// Once joined, never changes any more.
+    /// Any thread may read records once joined: they never change then.
     const Record& record(Rank rank) const { return roster_.record(rank); }
-    /// Whether Unix sockets reach that rank.
+    /// Whether that rank is on this host, so that Unix sockets reach it.
     bool is_near(const Member& member) const { return roster_.is_near(member); }
 
   private:
@@ -111,7 +114,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
 
-    // mending.cpp: connections of the tree that are reset
+    // mending.cpp: reconnecting after a reset of a tree connection
     bool outlives(const Connection& lost, const Loss& loss);
     void call_to_mend_after(Rank peer, std::chrono::milliseconds pause);
     void call_to_mend(Rank peer);
@@ -122,8 +125,8 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     bool is_again(const Connection& connection);
     void try_parent(Rank caller);
 
-    // pairs.cpp: connections between two ranks, to agree with each other and hear of each other's end, and for
-    // descriptors, which takes Unix sockets
+    // pairs.cpp: connections between two ranks, for agreements, which also need to notice the peer's end, and for
+    // descriptors, which need Unix sockets
     void call_pair(Rank peer);
     void pair_lost(Rank peer, const Loss& loss);
     void call_pair_again(Rank peer);
@@ -135,13 +138,13 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
 
     const std::shared_ptr<Service> service_;
     const Rendezvous rendezvous_;
-    const Secret secret_;  // proves memberships; session keys: secret()
-    Monitor monitor_;      // what any thread may ask or wait for is under its lock
+    const Secret secret_;  // authenticates members to each other; secret() is the session's
+    Monitor monitor_;      // guards the state that other threads read or wait for
     Roster roster_;
     News news_;
     Exchanges exchanges_;
 
-    // Only the service thread, but for what they say themselves.
+    // For the service thread alone, except where their headers say otherwise.
     Neighbours neighbours_;
     Joining joining_;
     Descriptors descriptors_;
@@ -149,26 +152,26 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     struct Held {
         Rank rank, from;
     };
-    std::vector<Held> held_;      // lines of the table that are to be passed on
-    std::set<Rank> unreachable_;  // for an orphan
-    bool untold_ = false;         // until a parent hears that this rank has left: the former one may not have
-    std::set<std::uint64_t> silent_hosts_;
+    std::vector<Held> held_;                // records that are yet to be passed on, and who sent them
+    std::set<Rank> unreachable_;            // ranks that could not be reached as a new parent
+    bool untold_ = false;                   // left, but the parent may not know: it was lost before it could be told
+    std::set<std::uint64_t> silent_hosts_;  // host ids
     struct Calling {
         Deadline unanswered_since;
         std::chrono::microseconds pause;
     };
-    std::map<Rank, Calling> calling_;  // ranks of other hosts
+    std::map<Rank, Calling> calling_;  // pair connections to other hosts that are being made, by peer
     struct Mending {
-        bool made_it;  // this end had made the connection
-        Address to;
+        bool made_it;  // this end had made the connection, so it makes it again
+        Address to;    // none while the peer's record has not come
         Deadline since;
         std::chrono::milliseconds pause;
     };
-    std::map<Rank, Mending> mending_;  // connections of the tree that were reset
+    std::map<Rank, Mending> mending_;  // tree connections that were reset, by peer
     bool has_mended_ = false;
-    std::weak_ptr<Directory> opened_;  // by open_rendezvous(): where those that are left may meet
+    std::weak_ptr<Directory> opened_;  // by open_rendezvous(), for the members that are left
     bool gone_ = false;
-    Service::PiecePtr shutting_;  // made beforehand
+    Service::PiecePtr shutting_;  // posts shut(); allocated at start, so that it works without memory
 };
 
 }  // namespace tutti::bootstrap

@@ -1,5 +1,5 @@
-// One lock for all that a membership's users wait for, and the word that something of it has changed. What it guards
-// says so.
+// A mutex and a condition variable for the state of a membership that user threads read or wait for. Members that it
+// guards are marked as such where they are declared.
 #pragma once
 
 #include <condition_variable>
@@ -9,22 +9,23 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by the membership; for any thread.
 class Monitor {
   public:
-    /// Under the lock.
+    /// Calls f under the lock, and returns what f returns.
     template <class Look>
     auto look(Look&& f) const {
         const std::lock_guard lock(mutex_);
         return f();
     }
-    /// Under the lock; whoever waits looks again.
+    /// The same, and wakes all waiting threads to check their conditions again.
     template <class Change>
     auto change(Change&& f) {
         const std::lock_guard lock(mutex_);
         changed_.notify_all();
         return f();
     }
-    /// Until over(), which is called under the lock. False: not in time.
+    /// Waits until over() is true, which is called under the lock. False at the deadline.
     template <class Over>
     bool wait(Deadline deadline, Over&& over) {
         std::unique_lock lock(mutex_);

@@ -1,5 +1,5 @@
-// Work that threads hand to a service thread, in the order in which it came. Handing over needs no memory, so that it
-// works for whoever leaves, or tells of an error, where there is none.
+// The queue of work that other threads hand to a service thread. Posting prepared work allocates nothing, so that a
+// rank can leave or report an error when memory is short.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@ namespace tutti::bootstrap {
 
 using Work = std::function<void()>;
 
-/// What one piece of work throws must not end the others, for which threads wait: it is logged with these words.
+/// The log text for an exception that a piece of work has thrown. It must not end the service, which others wait for.
 inline constexpr const char* goes_on = "the service thread goes on after an error";
 
-/// Work of somebody who waits until it is done: not copied.
+/// A reference to work whose caller waits until it is done, so that nothing is copied or allocated.
 class Errand {
   public:
     template <class F>
@@ -27,6 +27,7 @@ class Errand {
     void (*call_)(const void*);
 };
 
+/// Owned by its service.
 class Posted {
   public:
     struct Piece;
@@ -36,20 +37,21 @@ class Posted {
     using PiecePtr = std::unique_ptr<Piece, Delete>;
     static PiecePtr prepared(Work work);
 
-    /// Makes wake_up(). Throws tuttiSystemError.
+    /// Creates wake_up(). Throws tuttiSystemError.
     void open();
-    /// Readable when there is something to do, or all is to stop.
+    /// An eventfd, readable when work has been posted or stop() was called.
     const Fd& wake_up() const { return wake_; }
 
-    // ---- for any thread; false if the service has been stopped
+    // ---- for any thread
+    /// False if the queue has been stopped.
     bool post(PiecePtr piece);
-    /// Returns when the work is done; what it throws is rethrown.
+    /// Posts the work, waits until it is done and rethrows what it throws. False if the queue has been stopped.
     bool run(Errand work);
-    /// Nothing is taken any more. False if the thread can't be told.
+    /// Refuses all work from now on. False if the service thread can't be woken.
     bool stop();
 
     // ---- for the service thread
-    /// Does all that is there. False if it is to stop, and then nothing will come any more.
+    /// Does all posted work in the order of posting. False once the queue has been stopped and is empty.
     bool perform();
 
   private:
@@ -58,7 +60,7 @@ class Posted {
 
     Fd wake_;
     std::mutex mutex_;
-    Piece* first_ = nullptr;
+    Piece* first_ = nullptr;  // a linked list, guarded by mutex_
     Piece** end_ = &first_;
     bool stop_ = false;
 };

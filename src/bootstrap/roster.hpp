@@ -1,5 +1,5 @@
-// Who the ranks of a job are, as far as this member has heard: one record of each. Of the service thread until it is
-// complete; then it never changes, and any thread may read it.
+// The records of all ranks of a job, as far as this member has received them. Only the service thread uses a roster
+// until it is complete; then it never changes, and any thread may read it.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace tutti::bootstrap {
 
 class Roster {
   public:
-    /// info: this rank's. processes: those that were known beforehand, by rank; 0: not.
+    /// info: this rank's endpoint info. processes: process_id() by rank, 0 where it is not known yet.
     Roster(Rank self, int ranks, View info, std::span<const std::uint64_t> processes);
 
     Rank self() const { return self_; }
@@ -21,33 +21,33 @@ class Roster {
     Member& mine() { return table_[static_cast<std::size_t>(self_)]->member; }
     const Member& mine() const { return table_[static_cast<std::size_t>(self_)]->member; }
 
-    /// Of this rank, to where the ranks meet: the first one counts, for others may have been told of it.
+    /// Sets this rank's round trip to the rendezvous. Only the first call counts, since others may have been told.
     void add_round_trip(std::chrono::microseconds measured);
-    /// The longest one of all ranks, once complete.
+    /// The longest round trip of all ranks. Valid once complete.
     std::chrono::microseconds round_trip() const;
 
-    /// False if that rank was known.
+    /// Adds a record. False if that rank's record is there already.
     bool add(const Record& record);
     bool complete() const { return known_ == ranks(); }
     std::vector<Rank> missing() const;
     const std::vector<std::optional<Record>>& lines() const { return table_; }
-    /// Of a rank that is known.
+    /// The record of a rank, which must be there.
     const Record& record(Rank rank) const { return *table_[static_cast<std::size_t>(rank)]; }
 
-    /// For error texts, of any rank: "rank 2 (pid 4711 on host x)" if it is known.
+    /// For error texts: "rank 2 (pid 4711 on host x)", or "rank 2" without its record, or "the rendezvous" for -1.
     std::string name(Rank rank) const;
-    /// 0 if it is not known.
+    /// process_id() of the rank's process; 0 if it is not known.
     std::uint64_t process(Rank rank) const;
-    /// Whether Unix sockets reach that rank.
+    /// Whether that rank is on this host, so that Unix sockets reach it.
     bool is_near(const Member& member) const { return member.host == mine().host; }
 
   private:
     const Rank self_;
     const int ranks_;
-    const std::vector<std::uint64_t> processes_;
-    std::vector<std::optional<Record>> table_;
-    int known_ = 1;
-    bool has_round_trip_ = false;  // this rank's line
+    const std::vector<std::uint64_t> processes_;  // as the constructor got them, by rank
+    std::vector<std::optional<Record>> table_;    // by rank
+    int known_ = 1;                               // records in table_
+    bool has_round_trip_ = false;                 // this rank's record
 };
 
 }  // namespace tutti::bootstrap

@@ -1,9 +1,9 @@
 // The one thread per process that does all of the bootstrap's input and output. It starts with the first session and
-// ends with the process. Connections, listeners, rendezvous points and memberships belong to it: only it touches them,
-// and nothing of theirs needs a lock. Other threads hand it work with run() and post().
+// ends with the process. Only this thread touches connections, listeners, directories and memberships, so they need no
+// locks, except for the parts that say otherwise. Other threads hand it work with run() and post().
 //
-// fork(): the child has no such thread. What it inherited is closed in the child at once, so that the parent's death is
-// noticed although the child lives on; sessions of the parent can't be used in the child.
+// A forked child has no such thread. The child closes the descriptors that it inherited at once, so that others notice
+// the parent's death even if the child lives on. Sessions of the parent can't be used in the child.
 #pragma once
 
 #include <sys/types.h>
@@ -23,55 +23,59 @@
 
 namespace tutti {
 
-/// The same for all ranks of this process, different from every other process' one.
+/// A random number that identifies this process among all processes of a job. A forked child has another one.
 std::uint64_t process_id();
 
 namespace bootstrap {
 
-/// Something with a descriptor that the service thread waits for.
+/// A user of a descriptor that the service thread polls. The service holds a reference from watch() to unwatch(), and
+/// calls it on the service thread.
 class Watcher {
   public:
     virtual ~Watcher() = default;
+    /// events: of epoll, that have come.
     virtual void ready(std::uint32_t events) = 0;
-    /// ready() or flush() has thrown: whatever it was about is in doubt now.
+    /// Called when ready() or flush() has thrown, and may have left its work half done. Logs the error.
     virtual void failed(const Error& error);
-    /// Called once after all that was ready has been dealt with, if flush_later() asked for it: one write for many
-    /// messages.
+    /// Called at the end of a round of events if flush_later() asked for it, so that messages of one round share a
+    /// write.
     virtual void flush() {}
 };
 
 struct ServiceHolder;
 class Listener;
 
+/// Owned by the process (get(), aside()); ends at exit.
 class Service {
   public:
     using Timer = Timers::Timer;
     using Later = Timers::Later;
 
-    /// The process' service; its thread runs when this returns. It raises the process' limit of open descriptors, as
-    /// far as it may. Throws tuttiSystemError.
+    /// The process' service. The first call starts its thread and raises the process' soft limit of open descriptors.
+    /// Throws tuttiSystemError.
     static std::shared_ptr<Service> get();
-    /// The same if it runs already; else null.
+    /// The process' service, or nullptr if it has not been started.
     static std::shared_ptr<Service> running();
-    /// Another thread like it, for work that may never return: calls of network plugins. It starts when somebody asks.
+    /// A second service for calls of network plugins, which may never return. The first call starts it.
     static std::shared_ptr<Service> aside();
     ~Service();
 
     // ---- for any thread
+    /// Has the service thread do work, and does not wait. Dropped if the service has ended, or in a forked child.
     void post(Work work) { post(prepared(std::move(work))); }
-    /// Work that can be posted when there is no memory.
+    /// Work that is allocated beforehand, so that it can be posted when there is no memory.
     using PiecePtr = Posted::PiecePtr;
     static PiecePtr prepared(Work work) { return Posted::prepared(std::move(work)); }
     void post(PiecePtr piece);
-    /// Does work on the service thread and waits for it; what it throws is rethrown. False if the service has ended.
-    /// Takes no memory itself: whoever leaves calls it.
+    /// Does work on the service thread, waits for it and rethrows what it throws; on the service thread itself, does it
+    /// at once. False if the service has ended, or in a forked child. Allocates nothing, since leave() calls it.
     bool run(Errand work);
     bool is_this_thread() const { return std::this_thread::get_id() == thread_id_; }
-    /// Whether this process is a fork of the one that the service belongs to.
+    /// Whether this process is a fork of the one that started the service.
     bool is_inherited() const;
 
     // ---- for the service thread
-    /// False and errno if the kernel refuses.
+    /// Polls fd for epoll events until unwatch(). False, with errno set, if the kernel refuses.
     bool watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watcher);
     void change(int fd, std::uint32_t events);
     void unwatch(int fd);
@@ -84,7 +88,7 @@ class Service {
     /// Keeps an object alive that no user thread holds, until released or the service ends.
     void keep(std::shared_ptr<void> object) { kept_[object.get()] = object; }
     void release(const void* object) { kept_.erase(object); }
-    /// Those that are open: they share what the process may spend on unauthenticated peers.
+    /// The open listeners. They share the process' limit of unauthenticated peers.
     std::vector<Listener*>& listeners() { return listeners_; }
 
   private:
@@ -105,14 +109,14 @@ class Service {
     Fd epoll_;
     Posted posted_;
     Timers timers_;
-    std::unordered_map<std::uint64_t, Entry> watchers_;  // by numbers that are never used again, unlike descriptors
-    std::unordered_map<int, std::uint64_t> numbers_;
+    std::unordered_map<std::uint64_t, Entry> watchers_;  // by numbers that, unlike descriptors, are never reused
+    std::unordered_map<int, std::uint64_t> numbers_;     // by descriptor
     std::uint64_t next_number_ = 2;
     std::vector<std::shared_ptr<Watcher>> unflushed_;
     std::unordered_map<const void*, std::shared_ptr<void>> kept_;
     std::vector<Listener*> listeners_;
 
-    pid_t process_ = 0;
+    pid_t process_ = 0;  // that started the thread
     std::thread::id thread_id_;
     std::promise<void> ended_;
     Thread thread_;

@@ -1,4 +1,4 @@
-// Work of one thread for later, and the descriptor that becomes readable when the first of it is due.
+// Work that a service thread is to do at given times, and a timerfd for the earliest of them.
 #pragma once
 
 #include <map>
@@ -9,13 +9,14 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by its service; for the service thread alone.
 class Timers {
   public:
     using Timer = std::pair<Deadline, std::uint64_t>;
-    /// Work for a time at which there may be no memory to note it.
+    /// Work that is allocated beforehand, so that at() needs no memory.
     using Later = std::map<Timer, Work>::node_type;
 
-    /// Makes alarm(). Throws tuttiSystemError.
+    /// Creates alarm(). Throws tuttiSystemError.
     void open();
     const Fd& alarm() const { return alarm_; }
 
@@ -25,18 +26,18 @@ class Timers {
     void cancel(const Timer& timer) { all_.erase(timer); }
     void clear() { all_.clear(); }
 
-    /// Sets the alarm for what is due first. Before each wait.
+    /// Sets the alarm for the earliest work. To be called before each wait.
     void arm();
-    /// The alarm has gone off.
+    /// To be called when the alarm has gone off.
     void rang() { armed_ = {}; }
-    /// Does all that is due.
+    /// Does all work that is due. Exceptions are logged.
     void perform();
 
   private:
     Fd alarm_;
     std::map<Timer, Work> all_;
     std::uint64_t next_number_ = 0;
-    Deadline armed_{};
+    Deadline armed_{};  // what the alarm is set to; zero if it is not set
 };
 
 }  // namespace tutti::bootstrap
