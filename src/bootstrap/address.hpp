@@ -1,5 +1,5 @@
-// Where a socket listens: an abstract Unix socket, IPv4 or IPv6. Plain data of fixed size, since it travels in
-// identities and frames.
+// The address of a listening socket: an abstract Unix socket, IPv4 or IPv6. Plain data of fixed size, since addresses
+// travel in identities and frames.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ struct Address {
     Family family = Family::none;
     std::uint16_t port = 0;
     std::uint32_t scope = 0;           // of a link-local IPv6 address
-    std::array<std::byte, 16> body{};  // the IP address, or what the abstract socket's name is made of
+    std::array<std::byte, 16> body{};  // the IP address, or 16 bytes that name the abstract socket
 
     explicit operator bool() const { return family != Family::none; }
     bool operator==(const Address&) const = default;
@@ -34,11 +34,13 @@ struct Address {
     void write(Writer& out) const;
     static Address read(Reader& in);
 
-    /// An abstract Unix socket; nothing of it lies in a file system.
+    /// An abstract Unix socket, which has no file.
     static Address local(const std::array<std::byte, 16>& name);
+    /// Family::none unless address is IPv4 or IPv6.
     static Address from(const sockaddr* address);
     /// 127.0.0.1, port 0.
     static Address loopback();
+    /// Writes the address to out, and returns its length.
     socklen_t to(sockaddr_storage& out) const;
 };
 
@@ -49,17 +51,18 @@ class AddressTaken : public Error {
     Address address;
 };
 
-/// A listening socket, close-on-exec and non-blocking. Port 0 lets the system choose. Throws AddressTaken, or
-/// tuttiSystemError with the address in its text.
+/// Opens a listening socket, close-on-exec and non-blocking. With port 0 the system chooses the port. Throws
+/// AddressTaken, or tuttiSystemError with the address in its text.
 Fd listen_at(const Address& address);
 
 /// The address that a socket is bound to, with the port that the system chose.
 Address bound_address(const Fd& fd);
 
-/// Starts to connect. An empty Fd and errno when that failed at once; else the connection stands or is in progress.
+/// Starts to connect a non-blocking socket. The connection may still be in progress when it returns. An empty Fd, with
+/// errno set, if it failed at once.
 Fd connect_to(const Address& address);
 
-/// Whether the other end of a Unix socket belongs to this user or to root, as the kernel says.
+/// Whether the other end of a Unix socket belongs to this user or to root (SO_PEERCRED).
 bool peer_is_this_user(int fd);
 
 }  // namespace tutti::bootstrap

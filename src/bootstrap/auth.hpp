@@ -1,4 +1,5 @@
-// Proof of knowing the job's secret, without ever sending it, and the keys that seal what follows.
+// How two ends prove to each other that they know the job's secret, without sending it, and derive the keys that seal
+// the frames after that.
 //
 //     initiator                                   responder
 //     hello: magic, version, nonce i      ->
@@ -6,10 +7,10 @@
 //     proof(initiator, i, r)              ->
 //     sealed frames                       <->     sealed frames
 //
-// A proof is BLAKE2b-256 keyed with the secret over the role, the listener's tag and both nonces: the role keeps a
-// proof from being reflected, the tag keeps a connection from being relayed to another listener of the job, the nonces
-// keep a recording from being of use. Each direction has its own key, and each frame its number, so frames cannot be
-// forged, dropped, repeated or moved without notice.
+// A proof is BLAKE2b-256, keyed with the secret, over the role, the listener's tag and both nonces. The role prevents
+// reflection of a proof, the tag prevents relaying a connection to another listener of the job, the nonces prevent
+// replay. Each direction has a key of its own and each frame a number, so frames cannot be forged, dropped, repeated or
+// reordered unnoticed.
 #pragma once
 
 #include <array>
@@ -21,11 +22,12 @@
 
 namespace tutti::bootstrap {
 
-/// Pages that core dumps leave out, wiped when they are given back.
+/// Maps pages that core dumps leave out. Throws tuttiSystemError.
 void* take_pages(std::size_t bytes);
+/// Wipes and unmaps them.
 void give_back_pages(void* pages, std::size_t bytes);
 
-/// 32 bytes that are wiped when they go, in memory that core dumps leave out.
+/// 32 bytes in memory that core dumps leave out. The destructor wipes them.
 class Secret {
   public:
     static constexpr std::size_t size = 32;
@@ -38,10 +40,10 @@ class Secret {
     View view() const { return {bytes_, size}; }
     static Secret random();
 
-    /// Another secret, which tells nothing about this one; the label says what it is for.
+    /// Derives another secret, from which this one can't be computed. label: its purpose.
     Secret derive(std::string_view label, View context = {}) const;
 
-    /// 16 bytes for a name; they tell nothing about the secret.
+    /// 16 bytes for a name, from which the secret can't be computed.
     std::array<std::byte, 16> name(std::string_view label) const;
 
   private:
@@ -52,12 +54,14 @@ inline constexpr std::size_t hello_size = 40;
 inline constexpr std::size_t proof_size = 32;
 inline constexpr std::size_t mac_size = 16;
 
-/// Seals the frames of one direction of one connection, or checks them: each call uses up the next number.
+/// Seals the frames of one direction of a connection, or checks them. Each call uses the next frame number.
 class Seal {
   public:
     Seal() = default;
     explicit Seal(Secret key) : key_(key) {}
+    /// The seal of a frame (its header and payload).
     std::array<std::byte, mac_size> next(View frame);
+    /// Whether mac is the seal of the frame.
     bool opens(View frame, View mac);
 
   private:
@@ -67,13 +71,13 @@ class Seal {
 
 class Handshake {
   public:
-    /// tag: which listener of the job this is about; both sides know it beforehand.
+    /// tag: identifies the listener within the job. Both ends know it beforehand.
     Handshake(const Secret& secret, std::uint64_t tag, bool initiator);
 
     Bytes hello() const;
-    /// False if these are not the first bytes of a peer that speaks this version.
+    /// Takes the peer's hello. False if it is not one of this protocol version.
     bool read_hello(View hello);
-    /// Whether they begin as those of all versions do.
+    /// Whether these bytes begin like a hello of any version.
     static bool is_of_some_version(View hello);
     Bytes proof() const;
     bool check_proof(View proof) const;
@@ -94,7 +98,7 @@ class Handshake {
     std::array<std::byte, 32> mine_{}, theirs_{};
 };
 
-/// Must have run before anything else of libsodium; cheap when it has.
+/// Initialises libsodium, before any other use of it; cheap after the first call. Throws tuttiSystemError.
 void start_crypto();
 
 }  // namespace tutti::bootstrap

@@ -1,5 +1,5 @@
-// One authenticated connection: a non-blocking socket, the handshake, and the frames after it. Lives on the service
-// thread.
+// One authenticated connection: a non-blocking socket, the handshake, and the frames after it. For the service thread
+// alone.
 #pragma once
 
 #include <deque>
@@ -18,70 +18,75 @@ class Connection;
 /// Why a connection ended.
 struct Loss {
     int error = 0;              // errno, if there was one
-    bool wrong_secret = false;  // the other side could not prove that it has our secret
+    bool wrong_secret = false;  // the peer could not prove that it has our secret
     const char* text = "";      // valid until closed() returns
-    bool late = false;          // its host has taken the connection, but its process did nothing with it
-    bool ended = false;         // the other side has closed it, or its process has ended
-    bool silent = false;        // its host does not answer, or can't be reached
+    bool late = false;          // the peer's host took the connection, but its process did not answer in time
+    bool ended = false;         // the peer has closed it, or the peer's process has ended
+    bool silent = false;        // the peer's host does not answer, or can't be reached
 };
 
-/// Whoever a connection belongs to. After closed() the connection is dead; it is not called when the user closes it
-/// himself.
+/// The owner of a connection. Called on the service thread. closed() says that the connection is lost; it is not called
+/// if the user itself calls Connection::close().
 class ConnectionUser {
   public:
     virtual ~ConnectionUser() = default;
-    virtual void opened(Connection& connection) = 0;  // the other side has proven itself
+    virtual void opened(Connection& connection) = 0;  // the peer has proven that it has the secret
     virtual void received(Connection& connection, Message& message, Fd descriptor) = 0;
     virtual void closed(Connection& connection, const Loss& loss) = 0;
-    /// This process could not go on with what came over a connection, or was to be sent: it has no memory, or the like.
-    /// closed() follows; or it was that which could not go on.
+    /// An error of this process, such as lack of memory, while it handled what came or was to be sent. closed()
+    /// follows, unless closed() itself has thrown.
     virtual void failed(Connection&, const Error&) {}
 };
 
-/// What the other end of a connection is to the membership that holds it.
+/// What the peer of a connection is to the membership that owns the connection.
 enum class Role { unknown, directory, parent, child, pair };
 
-/// A socket that has done with frames: what it goes on with.
+/// The socket of a connection whose user goes on without frames, with its keys.
 struct Detached {
     Fd fd;
-    Bytes unread;  // what came behind the last frame
+    Bytes unread;  // bytes that came after the last frame
     Secret outgoing, incoming;
 };
 
+/// Owned by its user, and by the service while its socket is open. For the service thread alone.
 class Connection : public Watcher, public std::enable_shared_from_this<Connection> {
   public:
-    /// Connects to address. nullptr and errno if that failed at once. limit: how long the other side has to answer and
-    /// to prove itself; 0: a few seconds.
+    /// Starts to connect to address. tag: see Handshake. limit: how long the peer has to answer and to prove that it
+    /// has the secret; 0 for the default of a few seconds. nullptr, with errno set, if it failed at once.
     static std::shared_ptr<Connection> dial(Service& service, ConnectionUser& user, const Address& address,
                                             const Secret& secret, std::uint64_t tag,
                                             std::chrono::milliseconds limit = {});
-    /// The accepting side. nullptr if the kernel has no room for it.
+    /// Takes an accepted socket. nullptr, with errno set, if the kernel refuses to poll it.
     static std::shared_ptr<Connection> answer(Service& service, ConnectionUser& user, Fd fd, const Address& listener,
                                               const Secret& secret, std::uint64_t tag);
     ~Connection() override;
 
+    /// Queues a message, which is written at the end of this round of events. Does nothing unless the connection is
+    /// open. descriptor: travels with the message; Unix sockets only.
     void send(const Message& message, std::shared_ptr<Fd> descriptor = nullptr);
-    /// As encode() made it.
+    /// The same for a frame that encode() made.
     void send(Bytes frame, std::shared_ptr<Fd> descriptor = nullptr);
+    /// Writes what the socket takes.
     void flush() override;
+    /// Flushes, for some 50 ms at most, and closes.
     void close();
-    /// Ends the connection, but not its socket. No fd if something that was sent is not in the kernel yet: then the
-    /// socket has ended, too.
+    /// Ends the connection, but keeps its socket. If something that was sent is not in the kernel yet, it closes the
+    /// socket and returns no fd.
     Detached detach();
     bool is_open() const { return state_ == State::open; }
     bool is_closed() const { return state_ == State::closed; }
     const Address& address() const { return address_; }
-    /// The shortest one so far of an open connection; 0 of a Unix socket.
+    /// The shortest round trip that the kernel has measured so far; 0 for a Unix socket.
     std::chrono::microseconds round_trip() const { return bootstrap::round_trip(fd_.get()); }
 
-    /// Ends the time limit for authentication: its user knows who it is.
+    /// Ends the time limit for authentication. The user calls it once it knows which rank the peer is.
     void recognise();
     bool is_recognised() const { return recognised_; }
 
-    // The user's notes.
+    // Kept here for the user.
     Role role = Role::unknown;
-    Rank peer = -1;
-    bool welcome = false;  // the responder has answered our first frame
+    Rank peer = -1;        // -1 until known, and for the directory
+    bool welcome = false;  // the two ends have exchanged the first frame and its answer
 
   private:
     enum class State { connecting, hello, proof, open, closed };
@@ -115,17 +120,17 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Outgoing outgoing_;
     bool waits_to_write_ = false;
     bool flush_asked_ = false;
-    int refused_ = 0;  // errno of a write that failed: the kernel tells it once
+    int refused_ = 0;  // errno of a write that failed, which the kernel reports only once
     bool recognised_ = false;
-    std::optional<Service::Timer> limit_;
-    Silence silence_;  // of TCP
+    std::optional<Service::Timer> limit_;  // ends the connection unless the peer proves itself in time
+    Silence silence_;                      // used for TCP only
 };
 
-/// Accepts connections for a user. Unauthenticated peers are capped and have two seconds; running out of descriptors
-/// costs nobody a core.
+/// Accepts connections for a user. The number of unauthenticated peers is bounded, and each has two seconds. When
+/// descriptors run out the listener pauses instead of spinning. For the service thread alone.
 class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
   public:
-    /// The address may have port 0; address() has the real one. Throws tuttiSystemError.
+    /// The address may have port 0; address() has the real port. Throws AddressTaken, tuttiSystemError.
     static std::shared_ptr<Listener> open(Service& service, ConnectionUser& user, const Address& address,
                                           const Secret& secret, std::uint64_t tag);
     /// The same for a socket that listens already.
@@ -134,7 +139,7 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
     ~Listener() override;
     const Address& address() const { return address_; }
     void close();
-    /// Called when no descriptor was to be had for a second.
+    /// Called when descriptors have been short for a second. May be empty.
     std::function<void()> starved;
 
   private:
@@ -155,7 +160,7 @@ class Listener : public Watcher, public std::enable_shared_from_this<Listener> {
         std::weak_ptr<Connection> connection;
         Deadline since;
     };
-    std::deque<Stranger> unauthenticated_;  // the oldest first
+    std::deque<Stranger> unauthenticated_;  // oldest first
     Secret secret_;
     std::uint64_t tag_;
     Fd fd_;

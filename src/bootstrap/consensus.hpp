@@ -1,5 +1,5 @@
-// A member's part in agreeing on who is left (agreement.hpp): what is said for that, over connections as they come and
-// go, and the outcome for the thread that waits. Of the service thread, but for wait().
+// A member's part in an agreement on who is left (agreement.hpp). It carries the messages over connections that come
+// and go, and hands the outcome to the thread that waits.
 #pragma once
 
 #include <map>
@@ -12,55 +12,59 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by its membership. For the service thread, except wait().
 class Consensus : private Agreement::Port {
   public:
     class Carrier {
       public:
         virtual ~Carrier() = default;
-        /// A connection that the peer has welcomed; nullptr: there is none.
+        /// A connection on which messages can be sent (Neighbours::welcomed); nullptr if there is none.
         virtual Connection* welcomed(Rank peer) = 0;
-        /// Makes one unless there is one. Its end is heard of at once, and refusing one tells the same: lost() or
-        /// refused(). So does, later, the silence of its host.
+        /// Makes a connection with the peer if there is none. From then on lost() or refused() is called when the peer
+        /// ends, does not accept the connection, or its host is silent for too long.
         virtual void call(Rank peer) = 0;
-        /// As Agreement::Port.
+        /// See Agreement::Port.
         virtual Bytes open_rendezvous(const std::vector<Rank>& out) = 0;
-        /// Nobody will meet at the last one any more, unless all have.
+        /// Closes the last rendezvous that open_rendezvous() opened, unless all have met there.
         virtual void close_rendezvous() = 0;
     };
 
     Consensus(Monitor& monitor, const News& news, Carrier& carrier, Rank self, int ranks)
         : monitor_(monitor), news_(news), carrier_(carrier), ranks_(ranks), agreement_(self, ranks, *this) {}
 
-    /// nullopt: not in time, or this member has left. Throws tuttiSystemError if it can't agree any more.
+    /// Waits for the outcome; for any thread. Throws tuttiSystemError after give_up(). nullopt at the deadline, or if
+    /// this member has left.
     std::optional<Agreed> wait(Deadline deadline);
 
     void begin(const std::vector<Rank>& out, bool ok);
     void cancel();
     std::vector<Rank> awaited() const { return agreement_.awaited(); }
-    /// Ends the wait of the thread that agrees. for_good: a message was lost, so others take this member for dead.
+    /// Fails the agreement under way, if any. for_good: also all later ones, because a message was lost, so that the
+    /// others take this member for dead.
     void give_up(const std::string& why, bool for_good = false);
 
     void received(Rank peer, Agree& agree);
-    /// The peer has welcomed a connection: what it may not have heard is said over that.
+    /// Sends all messages that the peer has not acknowledged over a new connection.
     void say_again(Connection& connection);
-    /// A connection with the peer is lost, but neither has ended.
+    /// To be called when a connection with the peer is lost although both ends live.
     void broken(Rank peer);
-    /// Whether the end of that rank is to be heard of.
+    /// Whether the agreement has to hear of that rank's end, and it has not ended yet.
     bool waits_for(Rank rank) const { return reached_.contains(rank) && !is_gone(rank); }
+    /// Whether the agreement has ever had to reach that rank.
     bool reached(Rank rank) const { return reached_.contains(rank); }
-    /// A rank has died or left.
+    /// To be called when a rank has died or left.
     void lost(Rank rank);
-    /// It takes no connections any more.
+    /// To be called when a rank refuses connections. Counts as the rank's end for agreements alone.
     void refused(Rank rank);
-    /// Others take this member for dead: what it agrees on leaves itself out.
+    /// To be called when others take this member for dead. Its outcome then leaves out itself.
     void disown();
 
   private:
-    /// What this member and another one say to each other.
+    /// The messages between this member and another one, across connections.
     struct Talk {
-        std::uint64_t said = 0, heard = 0;  // the numbers of the last ones
-        std::vector<Agree> kept;            // until the other one says that it has heard them
-        std::vector<Rank> partial;          // a list of which more is to come
+        std::uint64_t said = 0, heard = 0;  // serials of the last message sent, and received
+        std::vector<Agree> kept;            // sent, but not acknowledged
+        std::vector<Rank> partial;          // a list that the next frames continue (Agree::more)
     };
     void send(Rank to, const Agree& message) override;
     static void say(Connection& connection, const Talk& talk, Agree& message);
@@ -74,15 +78,15 @@ class Consensus : private Agreement::Port {
     Carrier& carrier_;
     const int ranks_;
     Agreement agreement_;
-    std::set<Rank> reached_;   // whose end will be heard of
-    std::set<Rank> refusing_;  // that take no connections any more
-    std::map<Rank, Talk> talks_;
+    std::set<Rank> reached_;      // see reached()
+    std::set<Rank> refusing_;     // ranks that refuse connections
+    std::map<Rank, Talk> talks_;  // by peer
 
     // Guarded by the monitor:
     bool agreeing_ = false;
     std::optional<Agreed> agreed_;
-    std::optional<std::string> cant_;  // why
-    bool cut_off_ = false;             // for good
+    std::optional<std::string> cant_;  // why it was given up
+    bool cut_off_ = false;             // given up for good
 };
 
 }  // namespace tutti::bootstrap
