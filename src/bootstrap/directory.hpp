@@ -1,6 +1,6 @@
-// The rendezvous of a job: it knows who has arrived, tells each rank where its parent in the tree is, and notices
-// what only somebody who sees all can notice: ranks that are there twice, disagree, or are missing. A few hundred bytes
-// per rank pass through it; the table itself goes through the tree.
+// The rendezvous of a job. It registers the ranks that arrive, tells each where its parent in the tree is, and reports
+// what no single rank can notice: ranks that arrive twice, disagree on the number of ranks, or are missing. A few
+// hundred bytes per rank pass through it; the table of all records goes through the tree.
 #pragma once
 
 #include <map>
@@ -19,25 +19,27 @@ constexpr Rank parent_of(Rank rank) {
     return rank == 0 ? -1 : (rank - 1) / tree_width;
 }
 
-/// Tells the directory's connections from those of members: see Handshake.
+/// The handshake's tag for connections to the directory; members' listeners have their rank as the tag.
 inline constexpr std::uint64_t directory_tag = std::uint64_t{1} << 32;
 
 /// "3, 5-7"
 std::string list_ranks(const std::vector<Rank>& ranks);
 
+/// Kept alive by the service until close(). For the service thread alone.
 class Directory : public ConnectionUser, public std::enable_shared_from_this<Directory> {
   public:
-    /// Opens the rendezvous in this process; it stays until nobody needs it. Throws tuttiSystemError.
+    /// Opens the rendezvous in this process. It closes itself when it is not needed any more. Throws AddressTaken,
+    /// tuttiSystemError.
     static std::shared_ptr<Directory> open(Service& service, const Rendezvous& rendezvous);
-    /// The one of this process for that rendezvous, if there is one.
+    /// This process' directory for that rendezvous; nullptr if there is none.
     static std::shared_ptr<Directory> find(Service& service, const Rendezvous& rendezvous);
 
-    /// Unless all have met: nobody will, and those that wait or come in the next seconds are told so.
+    /// Ranks that wait, or arrive in the next seconds, are told why they will not meet. Does nothing if all have met.
     void give_up(std::string_view why) {
         fail_all([&] { return Failure{tuttiRemoteError, -1, std::string(why)}; });
     }
 
-    /// Whoever comes later finds nobody.
+    /// Closes all connections and listeners. Ranks that arrive later find nobody.
     void close();
 
     ~Directory() override;
@@ -48,8 +50,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     }
     Address tcp_address() const { return tcp_ ? tcp_->address() : Address{}; }
 
-    /// Sessions of this process that came through here. While there are some, it can still turn away late-comers with a
-    /// reason.
+    /// Count the sessions of this process that joined here. While there are some, the directory stays open after all
+    /// have met, to tell late-comers why they are turned away.
     void add_session() { ++sessions_; }
     void remove_session() {
         --sessions_;
@@ -59,8 +61,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
   private:
     struct Seat {
         Member member;
-        std::shared_ptr<Connection> connection;
-        bool settled = false;
+        std::shared_ptr<Connection> connection;  // nullptr once it is closed
+        bool settled = false;                    // has found its parent; of rank 0: all have joined
     };
     class Probe;
     enum class State { gathering, complete, failed };
@@ -83,8 +85,8 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     void on_settled(Connection& connection);
     void on_ask(const Ask& ask);
     void tell_parent(Seat& seat);
-    /// Unless all have met. If there is no memory for what `say` returns, those that wait hear of the end of their
-    /// connections, and late-comers that memory was lacking.
+    /// Fails the rendezvous and tells all ranks the Failure that `say` returns. Does nothing unless ranks still gather.
+    /// If there is no memory for that, it closes their connections, and tells late-comers that it is out of memory.
     template <class Say>
     void fail_all(Say&& say) {
         if (state_ != State::gathering) return;
@@ -105,19 +107,19 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
 
     Service& service_;
     Address local_;
-    const Secret secret_;     // of members
-    const bool serves_many_;  // one job after the other, as a unique id does not
+    const Secret secret_;     // with which members authenticate each other
+    const bool serves_many_;  // jobs may meet here one after the other; a unique id serves only one
     std::shared_ptr<Listener> unix_, tcp_;
     State state_ = State::gathering;
-    int ranks_ = 0;
-    Member first_;  // who said so
-    std::map<Rank, Seat> seats_;
+    int ranks_ = 0;               // of the job; 0 until a rank has registered
+    Member first_;                // the rank that said so
+    std::map<Rank, Seat> seats_;  // by rank
     std::vector<std::shared_ptr<Probe>> probes_;
-    int settling_ = 0;                                                       // seats with a connection
+    int settling_ = 0;                                                       // number of seats with a connection
     std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;
-    Service::Later lingering_;  // its end
-    int sessions_ = 0;
+    Service::Later lingering_;  // closes a failed directory; allocated beforehand
+    int sessions_ = 0;          // of this process that joined here
 };
 
 }  // namespace tutti::bootstrap

@@ -1,5 +1,5 @@
-// The messages of the control channel. Every kind has a fixed layout and a greatest size; nothing nests. Frames are
-// only looked at after the sender has proven that he has the secret, and parsed only after their seal was checked.
+// The messages of the control channel. Every kind has a fixed layout and a maximum size; messages do not nest. A frame
+// is read only after its sender has proven that it has the secret, and parsed only after its seal has been checked.
 //
 //     size of the payload u32 | kind u8 | 3 zero bytes | payload | seal, 16 bytes
 #pragma once
@@ -26,7 +26,7 @@ inline constexpr std::size_t invitation_size = 64;
 inline constexpr int ranks_limit = 1 << 20;
 inline constexpr int stripes_limit = 16;
 
-/// Who a rank is and where it listens.
+/// The identity of a rank and the addresses at which it listens.
 struct Member {
     Rank rank = -1;
     std::uint32_t pid = 0;
@@ -34,14 +34,14 @@ struct Member {
     std::uint64_t host = 0;     // host_id()
     std::uint64_t process = 0;  // process_id()
     std::string host_name;
-    Address local;   // always there
-    Address remote;  // none when all ranks are known to be on one host
+    Address local;   // a Unix socket
+    Address remote;  // an IP address; none if all ranks are known to be on one host, or there is no network
 
     /// "rank 2 (pid 4711 on host x)"
     std::string text() const;
 };
 
-// To the directory: I am here. From the directory: your parent in the tree is there.
+// Register goes to the directory when a rank arrives. Parent is the directory's answer once it knows the parent.
 struct Register {
     std::int32_t ranks;
     Member member;
@@ -49,58 +49,62 @@ struct Register {
 struct Parent {
     Member member;
 };
-// To the directory: I have found my parent and don't need you any more; of rank 0: all have joined.
+// To the directory: this rank has reached its parent; from rank 0: all ranks have joined.
 struct Settled {};
-// The first frame on a connection between members, and its answer, without which the connection does not count.
+// Attach is the first frame on a connection between members and Welcome its answer. Until Welcome the connection does
+// not count as made: its end says nothing about the peer.
 struct Attach {
     std::int32_t ranks;
     Rank rank;
-    bool tree;
+    bool tree;  // the sender is a child in the tree; else this is a pair connection
 };
 struct Welcome {};
-// One line of the table. Every rank passes it on to its other neighbours in the tree. Rank 0's has a random share of
-// the secret of the session.
+// A rank's line of the table. Every rank passes it on to its other neighbours in the tree. Rank 0's record has a random
+// share of the session's secret.
 struct Record {
     Member member;
     Bytes info;
     std::optional<Secret> share = {};
-    std::uint32_t round_trip_us = 0;  // to where the ranks meet; 0: on this host
+    std::uint32_t round_trip_us = 0;  // to the rendezvous; 0 on its host
 };
-// My time is up: who is missing? Goes up to the directory, whose answer is a Failure to all.
+// Sent when the time limit for joining is over. It goes up the tree to the directory, which answers with a Failure that
+// names the missing ranks to all.
 struct Ask {
     std::uint32_t waited_ms;
 };
 struct Failure {
     tuttiResult_t code;
-    Rank origin;
+    Rank origin;  // the rank that died or failed; -1 if none is known
     std::string text;
-    Rank teller = -1;     // who found it out; -1: the process where the ranks meet
+    Rank teller = -1;     // the rank that noticed; -1 if the rendezvous did
     bool died = false;    // the origin's process has ended, or its host is silent (see silent)
-    bool silent = false;  // the origin's host does not answer: all its ranks count as dead
+    bool silent = false;  // the origin's host does not answer, so all its ranks count as dead
 };
+// These ranks have left.
 struct Left {
     std::vector<Rank> ranks;
 };
+// Asks for the descriptor that the peer offers under key. id: of the request, returned in Give.
 struct Fetch {
     std::uint32_t id;
     std::uint64_t key;
 };
-// A descriptor comes beside it if it was granted.
+// The answer. If granted, the descriptor comes with it (SCM_RIGHTS).
 struct Give {
     std::uint32_t id;
     bool granted;
 };
 
-// What a rank tells all others: see Session::exchange. Every rank passes it on to its other neighbours in the tree.
+// A rank's part in an exchange (Session::exchange). Every rank passes it on to its other neighbours in the tree.
 struct Note {
     Rank rank;
     std::uint64_t number;  // of the exchange
     Bytes bytes;
 };
 
-// What ranks say to agree on something: see agreement.hpp. A list that is too long for one frame goes on in the next.
-// Whatever one has said to another is numbered, and said again over a new connection until the other has answered
-// later; who hears a number twice, or a lower one, drops the frame.
+// A message of an agreement: see agreement.hpp. A list that is too long for one frame continues in the next. Messages
+// from one rank to another have serial numbers, and are sent again over a new connection until they are acknowledged.
+// The receiver drops a frame whose serial is not above the last one that it received.
 struct Agree {
     enum Step : std::uint8_t { hold, propose, prepare, accept, commit, exclude };
     Step step;
@@ -109,16 +113,17 @@ struct Agree {
     std::uint64_t call = 0, number = 0;
     std::vector<Rank> ranks;
     Bytes invitation = {};                // an Invitation's bytes, or none
-    std::uint64_t serial = 0, heard = 0;  // this one's, and the last one's that has come from there
+    std::uint64_t serial = 0, heard = 0;  // of this frame; of the last one received from the peer
 };
 
-// The first frame on a connection for data, and its answer; after them the connection is the tcp transport's.
+// Stripe is the first frame on a data connection and Accepted its answer. After them the socket belongs to the tcp
+// transport.
 struct Stripe {
     Rank rank;
-    std::uint8_t number, count;  // which one of how many between the two ranks
-    std::uint8_t ciphers;        // that the rank has, as bits
-    Protection protection;       // that it demands
-    std::uint32_t round = 0;     // how often the connections of the two have been made anew
+    std::uint8_t number, count;  // index of the connection, and how many there are between the two ranks
+    std::uint8_t ciphers;        // bits of the ciphers that the rank has
+    Protection protection;       // the protection that the rank demands
+    std::uint32_t round = 0;     // how often the connections of the two ranks have been made again
 };
 struct Accepted {
     std::uint8_t cipher;  // a Cipher::Kind
@@ -127,7 +132,7 @@ struct Accepted {
 using Message = std::variant<Register, Parent, Settled, Attach, Welcome, Record, Ask, Failure, Left, Fetch, Give,
                              Stripe, Accepted, Agree, Note>;
 
-/// The frame without its seal.
+/// The frame of a message, without its seal.
 Bytes encode(Message message);
 
 struct Frame {
@@ -140,14 +145,14 @@ struct Frame {
 
 enum class Split { incomplete, bad, complete };
 
-/// Looks whether `bytes` begin with a whole frame. bad: an unknown kind, or more bytes than the kind may have; this is
-/// known from the header alone, before anything is stored.
+/// Whether `bytes` begin with a whole frame; if so, sets `frame` to views of its parts. bad: an unknown kind, or more
+/// bytes than the kind may have. The header alone tells, before the payload has to be stored.
 Split split_frame(View bytes, Frame& frame);
 
-/// nullopt: not exactly the layout of that kind, or a value that it can't have.
+/// Parses a payload. nullopt unless it has exactly the layout of that kind, and all values are in range.
 std::optional<Message> parse(std::uint8_t kind, View payload);
 
-/// Whether a parsed message names only ranks of a job of so many. -1, where a kind may have it, is none.
+/// Whether all ranks that a parsed message names are below `ranks`. Fields that may be -1 pass with it.
 bool fits(const Message& message, int ranks);
 
 }  // namespace tutti::bootstrap

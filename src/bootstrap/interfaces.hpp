@@ -1,4 +1,5 @@
-// Which network interfaces ranks meet on and send data over: TUTTI_SOCKET_IFNAME, in NCCL's syntax.
+// The choice of network interfaces for the rendezvous and for data: TUTTI_SOCKET_IFNAME, in the syntax of
+// NCCL_SOCKET_IFNAME.
 #pragma once
 
 #include <string>
@@ -15,19 +16,20 @@ struct Interface {
     Address address;  // port 0
 };
 
+/// The interfaces of this host, one entry for each IP address.
 std::vector<Interface> interfaces();
 
-/// The address to listen on, from these interfaces. wish: prefixes of names, separated by commas; a leading ^ excludes
-/// them, a leading = demands exact names; empty: the first that is up and neither loopback nor a bridge of docker or
-/// libvirt, then those. IPv4 comes before IPv6, link-local IPv6 last. None if there is no interface at all; throws
-/// tuttiInvalidUsage if there are some, but none as wished.
+/// Chooses the address to listen on. wish: prefixes of interface names, separated by commas; a leading ^ excludes them,
+/// a leading = demands exact names. If wish is empty or excludes, bridges of docker and libvirt come after other
+/// interfaces, and the loopback last. Only interfaces that are up count; of one, IPv4 comes before IPv6, link-local
+/// IPv6 last. Throws tuttiInvalidUsage if interfaces are up, but none matches. Family::none if none is up.
 Address choose_interface(const std::vector<Interface>& candidates, const std::string& wish);
 
-/// All interfaces that a wish which is a list of names or prefixes names, the first one first, each with one address;
-/// else what choose_interface() does. Data goes over all of them side by side.
+/// Chooses the addresses for data, which goes over all of them in parallel: one for each interface that wish lists, in
+/// the order of the list. If wish is empty or excludes, only the one that choose_interface() returns.
 std::vector<Address> choose_rails(const std::vector<Interface>& candidates, const std::string& wish);
 
-/// The same for this machine and its environment.
+/// choose_interface() and choose_rails() for the interfaces of this host and TUTTI_SOCKET_IFNAME.
 Address rendezvous_interface();
 std::vector<Address> rails_here();
 

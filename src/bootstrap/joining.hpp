@@ -1,5 +1,5 @@
-// A membership's way from start to joined: where the ranks meet, the parent in the tree, the time limit, and attempts
-// that are repeated. A part of its membership, on the service thread.
+// A membership's way from start to joined: it calls the directory, then its parent in the tree, repeats failed attempts
+// and keeps the time limit.
 #pragma once
 
 #include <chrono>
@@ -14,36 +14,38 @@ namespace tutti::bootstrap {
 
 class Membership;
 
+/// A part of its membership; for the service thread alone, except times().
 class Joining {
   public:
     Joining(Membership& membership, std::chrono::milliseconds timeout);
 
-    /// Opens what others connect to, the rendezvous too if that is this rank's to do.
+    /// Opens the listeners, and the rendezvous if this rank has to.
     void open();
-    /// Calls; gives up when the time is over.
+    /// Calls the directory, and starts the time limit.
     void start();
-    /// It is over, or never will be.
+    /// Ends the time limit.
     void stop();
-    /// After that the rendezvous, if it is in this process, may close.
+    /// Allows the rendezvous to close if it is in this process.
     void leave_host();
 
-    // What the membership hears meanwhile.
+    // ---- called by the membership
+    /// The directory has named the parent.
     void met(const Member& parent);
     void welcomed(const Connection& connection);
-    /// A connection ended before the other side took this member in.
+    /// A connection ended before the peer had let this member in.
     void not_let_in(const Connection& connection, const Loss& loss);
-    /// There is still the rendezvous of an earlier job.
+    /// The rendezvous is still that of an earlier job: tries again later.
     void turned_away(Connection& directory, const std::string& why);
     void call_parent_again(const Connection& connection);
     void directory_lost(Connection& connection, const Loss& loss);
-    /// All records are there.
+    /// All records are there: this member has joined.
     void finish();
 
-    /// Once joined, never changes any more.
+    /// Any thread may read it once joined: it never changes then.
     const JoinTimes& times() const { return times_; }
 
   private:
-    /// Opens the rendezvous if that is this rank's to do, and no other has it; finds it if it is in this process.
+    /// Opens the rendezvous if this rank has to, and finds it if it is in this process.
     void enter_directory();
     void open_directory();
     void open_listeners();
@@ -57,14 +59,14 @@ class Joining {
 
     Membership& m_;
     const std::chrono::milliseconds timeout_;
-    std::shared_ptr<Directory> host_;  // the rendezvous, if it is in this process
-    std::optional<Member> parent_;
+    std::shared_ptr<Directory> host_;  // the rendezvous; nullptr if it is in another process
+    std::optional<Member> parent_;     // as the directory has named it
     std::optional<Service::Timer> deadline_;
-    std::chrono::microseconds pause_;
-    std::size_t attempts_ = 0;
+    std::chrono::microseconds pause_;        // before the next attempt
+    std::size_t attempts_ = 0;               // to call the directory
     std::string trouble_;                    // why the last attempt failed
-    std::optional<Deadline> refused_since_;  // every answer since then was that of somebody with another secret
-    bool asked_ = false;                     // who is missing
+    std::optional<Deadline> refused_since_;  // since then all answers came from a process with another secret
+    bool asked_ = false;                     // has sent an Ask
     JoinTimes times_{};
 };
 

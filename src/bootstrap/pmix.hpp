@@ -1,6 +1,6 @@
-// PMIx: what Open MPI's mpirun, PRRTE's prterun and `srun --mpi=pmix` offer to the processes that they start. A server
-// on each host knows the job, and passes on what its ranks put there. libpmix.so.2 is loaded at run time, so that one
-// build serves where there is none.
+// PMIx, which Open MPI's mpirun, PRRTE's prterun and `srun --mpi=pmix` offer to the processes that they start. A server
+// on each host knows the job, and distributes data that ranks put there. libpmix.so.2 is loaded at run time, so that
+// the same build runs without it.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,10 @@
 
 namespace tutti::bootstrap {
 
+/// A client of the local PMIx server. One per process, never destroyed before its exit.
 class Pmix {
   public:
-    /// As the server says it; 0: it does not.
+    /// The process' place in the job, as the server says; 0 for counts that it does not say.
     struct Process {
         std::int64_t rank;
         std::int64_t ranks;
@@ -22,24 +23,25 @@ class Pmix {
         std::int64_t local_ranks;
     };
 
-    /// The process' connection with its server, kept until it exits: a launcher takes a process that ends without a
-    /// goodbye for one that has failed, and one that has said it for gone. nullptr: there is none, and why.
+    /// The process' connection to its server. It is kept until the process exits, and finalised then: launchers take a
+    /// process that exits without PMIx_Finalize for a failure, and one that has called it for gone. nullptr, with the
+    /// reason in `why`, if there is no server or no library.
     static Pmix* connect(std::string& why);
     virtual ~Pmix() = default;
 
     /// Throws tuttiSystemError.
     virtual Process process() = 0;
 
-    /// All ranks call it, with the same key, new each time; every one gets what rank 0 has as mine. Throws
-    /// tuttiTimeout, tuttiSystemError.
+    /// A broadcast from rank 0: returns rank 0's `mine` on all ranks. key: the same on all ranks, and a new one for
+    /// each call. Throws tuttiTimeout, tuttiSystemError.
     virtual Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) = 0;
 };
 
-/// Throws tuttiSystemError if there are no such ranks.
+/// Copies the server's numbers to `out`. Throws tuttiSystemError if they make no sense.
 void read_numbers(const Pmix::Process& place, Launch& out);
 
-/// Rank 0's identity, by way of the server: that of a rendezvous which rank 0 opens, and closes if this fails. call: as
-/// many have been made before.
+/// Rank 0 opens a rendezvous and broadcasts its identity through the server; returns it on all ranks. If that fails
+/// rank 0 closes the rendezvous. call: the number of earlier calls in this process.
 Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call);
 
 }  // namespace tutti::bootstrap

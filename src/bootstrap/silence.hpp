@@ -1,8 +1,8 @@
-// When a host is silent, over TCP: it has lost its power or its cable, and says nothing of it. A rank that is late,
-// busy or stopped is not silent, for its host's kernel acknowledges what arrives, and answers probes of a full window.
+// Detection of silent hosts, over TCP: hosts that have lost power or their network. A rank that is late, busy or
+// stopped is not silent, because its host's kernel acknowledges data and answers probes of a full window.
 //
-// TCP_USER_TIMEOUT can't tell the two apart: Linux counts a window that stays full against the peer, although each
-// probe of it is answered. So keep-alive probes watch idle connections, and Silence those that have something to send.
+// TCP_USER_TIMEOUT can't tell the two apart: Linux counts a window that stays full against the peer, although the peer
+// answers each probe. So keep-alive probes watch idle connections, and Silence watches those with data to send.
 #pragma once
 
 #include <chrono>
@@ -13,30 +13,30 @@ namespace tutti::bootstrap {
 
 class Silence {
   public:
-    /// limit: how long a host may be silent: config().silence_ms, or less.
+    /// limit: how long a host may be silent; config().silence_ms or less.
     explicit Silence(std::chrono::milliseconds limit) : limit_(limit) {}
 
-    /// Has the kernel probe the idle connection, and end it (ETIMEDOUT) after the limit, in whole seconds, two at
-    /// least.
+    /// Turns on keep-alive: the kernel probes the connection while idle, and ends it (ETIMEDOUT) after the limit, in
+    /// whole seconds and at least two. Also sets TCP_NODELAY.
     void prepare(int socket) const;
-    /// How long what was sent, or a probe of a full window, has not been answered. To be asked every interval(); time
-    /// in which it was not counts for nothing. 0 for sockets that are not TCP.
+    /// How long data, or probes of a full window, have been unanswered. To be called every interval(); longer gaps
+    /// between calls are not counted, since this process may have been stopped. 0 for sockets that are not TCP.
     Clock::duration lasted(int socket);
-    /// What the kernel says of a connection.
+    /// What the kernel says of a connection (TCP_INFO).
     struct Seen {
-        bool unacknowledged;                                // some of what was sent
-        unsigned probes;                                    // of a full window, that were not answered
-        std::chrono::milliseconds since_sent, since_heard;  // the last data, sent once or again; the last answer
+        bool unacknowledged;                                // some data has not been acknowledged
+        unsigned probes;                                    // unanswered probes of a full window
+        std::chrono::milliseconds since_sent, since_heard;  // since the last data was sent; since the last ACK
     };
     Clock::duration lasted(const Seen& seen, Deadline now);
-    /// Whether that is longer than the limit.
+    /// Whether lasted() is longer than the limit.
     bool lasts(int socket) { return lasted(socket) > limit_; }
     std::chrono::milliseconds interval() const { return limit_ / 8; }
 
   private:
     std::chrono::milliseconds limit_;
-    Deadline answered_ = Clock::now();  // or nothing was asked then
-    Deadline looked_ = answered_;
+    Deadline answered_ = Clock::now();  // the last time at which nothing was unanswered
+    Deadline looked_ = answered_;       // the last call of lasted()
 };
 
 /// For error texts.

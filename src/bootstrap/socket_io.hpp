@@ -1,6 +1,6 @@
-// What waits to be written to a connection's socket, and what was read from it and not used up yet. Descriptors travel
-// beside bytes on Unix sockets. All bytes are wiped when they have gone: there may be a share of a secret among them.
-// No call waits.
+// The buffers of a connection's socket: bytes to write, and bytes that were read but not used up yet. On Unix sockets
+// descriptors travel with the bytes. Bytes are wiped once they are written or used up, since a share of a secret may be
+// among them. No call blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,13 @@
 
 namespace tutti::bootstrap {
 
+/// Owned by its connection, as is Incoming; for the service thread alone.
 class Outgoing {
   public:
     bool empty() const { return pieces_.empty(); }
-    /// A descriptor travels with the first of bytes, and lives until that is in the kernel.
+    /// Adds bytes. descriptor, if not nullptr, travels with the first of them, and is kept until that is written.
     void add(View bytes, std::shared_ptr<Fd> descriptor);
-    /// Writes as much as socket takes. Then errno says why there is more, if there is.
+    /// Writes as much as the socket takes. If not empty() afterwards, errno says why.
     void write(const Fd& socket);
     void clear() { pieces_.clear(); }
 
@@ -34,21 +35,21 @@ class Outgoing {
     std::deque<Piece> pieces_;
 };
 
-/// The shortest one so far, as the kernel has measured it; 0 of what is no TCP connection.
+/// The shortest round trip that the kernel has measured so far; 0 for sockets that are not TCP.
 std::chrono::microseconds round_trip(int socket);
 
 class Incoming {
   public:
-    /// One read, so that no connection can starve the others: as recvmsg() returns. with_descriptors: takes those, too;
-    /// else the kernel closes them.
+    /// Reads once, so that no connection can starve the others, and returns what recvmsg() does. with_descriptors: also
+    /// takes descriptors; otherwise the kernel closes them.
     ssize_t read(const Fd& socket, bool with_descriptors);
 
-    /// What was read and not used up.
+    /// The bytes that were read and not used up.
     View rest() const { return View(bytes_).subspan(used_); }
     void use(std::size_t bytes) { used_ += bytes; }
-    /// The oldest descriptor; none if there is none.
+    /// The oldest descriptor; an empty Fd if there is none.
     Fd take_descriptor();
-    /// Drops what was used up. Nothing of rest() is valid any more.
+    /// Wipes and drops the bytes that were used up, which invalidates rest().
     void compact();
 
   private:

@@ -1,5 +1,5 @@
-// Fixed-size little-endian fields: how identities and frames are written and read. A Reader never reads past its end:
-// it remembers that it was asked to, and whoever reads checks ok() once, at the end.
+// Writing and reading of identities and frames, as fixed-size little-endian fields. A Reader never reads past its end:
+// it returns zeros instead, and ok() is false from then on, so the caller checks once, at the end.
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ class Reader {
         return value;
     }
 
-    /// The next `size` bytes; empty, and not ok() from then on, when there are fewer.
+    /// The next `size` bytes. If there are fewer: empty, and ok() is false from then on.
     View bytes(std::size_t size) {
         if (in_.size() < size) {
             ok_ = false;
