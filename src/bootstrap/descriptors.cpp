@@ -5,7 +5,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::ptrdiff_t most_parked = 1024;  // of one connection: each is a thread of the peer that waits
+constexpr std::ptrdiff_t most_parked = 1024;  // per connection; each is a waiting thread of the peer
 
 }  // namespace
 

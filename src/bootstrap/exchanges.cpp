@@ -3,8 +3,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::size_t most_exchanges = 64;  // that are under way, or were given up
-// Of which others may still be at work: nobody is ahead by more than one call, which takes two at most.
+constexpr std::size_t most_exchanges = 64;  // under way or given up
+// Ended exchanges that others may still need. No rank is ahead by more than one call, which makes at most two.
 constexpr std::size_t most_over = 4;
 
 }  // namespace
@@ -12,7 +12,7 @@ constexpr std::size_t most_over = 4;
 bool Exchanges::note(std::uint64_t number, Rank rank, const Bytes& bytes) {
     return monitor_.change([&] {
         if (over_.contains(number) || !notes_[number].emplace(rank, bytes).second) return false;
-        // Nobody is ahead of us by so many exchanges: the earliest is one that we have given up.
+        // No rank is so many exchanges ahead of this one, so the earliest has been given up here.
         if (notes_.size() > most_exchanges) notes_.erase(notes_.begin());
         return true;
     });
@@ -33,7 +33,7 @@ Exchanges::Told Exchanges::wait(std::uint64_t number, Deadline deadline) {
     result.in_time = monitor_.wait(deadline, over);
     monitor_.look([&] {
         auto told = notes_.extract(number);
-        if (told.empty()) return;  // another thread has waited for it, too
+        if (told.empty()) return;  // another thread also waited for this exchange, and took it
         for (const auto& [rank, bytes] : told.mapped()) result.all.push_back(bytes);
         if (told.mapped().size() < static_cast<std::size_t>(ranks_)) return;
         over_.insert(std::move(told));

@@ -10,8 +10,8 @@ namespace tutti::bootstrap {
 
 namespace {
 
-// The memberships of this process, and the processes that any of them knows to be dead. Only touched by the service
-// thread; after a fork the parent's are of no concern.
+// The memberships of this process, and the processes (process_id()) that any of them knows to be dead. For the service
+// thread alone; a forked child does not use the parent's.
 std::vector<std::weak_ptr<Membership>>& memberships() {
     static auto& all = *new std::vector<std::weak_ptr<Membership>>;
     return all;
@@ -20,7 +20,7 @@ std::set<std::uint64_t>& dead_processes() {
     static auto& all = *new std::set<std::uint64_t>;
     return all;
 }
-/// Those on hosts that have fallen silent, until they are heard of again.
+/// Processes on hosts that have fallen silent, until they are heard of again.
 std::set<std::uint64_t>& silent_processes() {
     static auto& all = *new std::set<std::uint64_t>;
     return all;
@@ -34,7 +34,7 @@ void Membership::enlist() {
     for (Rank r = 0; r < ranks(); ++r) look_at_process(r);
 }
 
-/// It may be known to be dead before it has arrived here.
+/// Notes the rank's death if its process is known to be dead, which may be before its record has come.
 void Membership::look_at_process(Rank rank) {
     const std::uint64_t process = roster_.process(rank);
     const bool dead = dead_processes().contains(process), silent = !dead && silent_processes().contains(process);
@@ -45,16 +45,16 @@ void Membership::look_at_process(Rank rank) {
     hear({tuttiRemoteError, rank, name_of(rank) + what, this->rank(), true, silent}, nullptr);
 }
 
-/// One of another host may have been given up while the network was away. If it dies, whoever is connected to it here
-/// will notice.
+/// Forgets that a process is dead. A process of another host may have been given up while the network was down, and a
+/// real death will be noticed by the ranks that are connected to it.
 void Membership::is_heard_of_again(const Member& member) {
     if (is_near(member)) return;
     dead_processes().erase(member.process);
     silent_processes().erase(member.process);
 }
 
-/// All sessions of this process hear of a death at the same moment, so that nobody who has heard of it in one is ahead
-/// of the news in another. silent: its host is.
+/// Tells all sessions of this process of a death at the same moment, so that no user who has heard of it in one session
+/// is ahead of the news in another. silent: the process' host is silent.
 void Membership::process_ended(const Service& service, std::uint64_t process, bool silent) {
     if (process == 0 || process == process_id()) return;
     const std::vector<std::weak_ptr<Membership>> all = memberships();
@@ -67,12 +67,12 @@ void Membership::process_ended(const Service& service, std::uint64_t process, bo
     }
 }
 
-// The first fault wins, all deaths are kept. Both are passed on before anything else happens, so that a rank that ends
-// because of them is never taken for the one that began it: on every connection the news is ahead of the end.
+// The first fault wins; all deaths are kept. Both are passed on before anything else happens, so on every connection
+// the news comes before the end of a rank that ends because of it, and that rank is not taken for the cause.
 void Membership::hear(const Fault& fault, const Connection* from) {
     try {
         spread(fault, from);
-    } catch (...) {  // who can't be told hears of the end of the connections
+    } catch (...) {  // peers that were not told see their connections end
         log_caught("news of a fault");
         news_.note_without_memory(rank());
         descriptors_.fail({tuttiSystemError, rank(), no_memory}, -1);
@@ -82,7 +82,7 @@ void Membership::hear(const Fault& fault, const Connection* from) {
 }
 
 void Membership::spread(const Fault& fault, const Connection* from) {
-    // Two that can't reach each other each say so of the other: the first to be heard of is believed.
+    // Two ranks that can't reach each other report each other. The report that comes first is believed.
     if (fault.silent && std::ranges::count(news_.dead(), fault.teller) > 0) return;
     if (blames_here(fault)) consensus_.disown();
     const std::vector<Rank> dead = who_died(fault);
@@ -100,10 +100,11 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     if (!first) return;
     descriptors_.fail(fault, -1);
     if (was_joining) {
-        mark_left({rank()}, nullptr);  // it ends, but has not died
+        mark_left({rank()}, nullptr);  // so that its end is not taken for a death
         neighbours_.flush();
         news_.become(State::failed);
-        // Those that have registered would wait for a rank of which the rendezvous has not heard. It tells them first.
+        // If the connection to the rendezvous is still being made, this rank stays until it can tell the rendezvous:
+        // the registered ranks would wait for it otherwise.
         if (!neighbours_.directory() || neighbours_.directory()->is_open()) shut_soon();
     } else {
         news_.wake();
@@ -112,7 +113,7 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     }
 }
 
-/// Others take this rank for dead, or its host for silent.
+/// Whether the fault says that this rank is dead, or its host silent.
 bool Membership::blames_here(const Fault& fault) const {
     if (!fault.died || fault.origin < 0) return false;
     const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
@@ -120,7 +121,7 @@ bool Membership::blames_here(const Fault& fault) const {
     return fault.origin == rank() || (fault.silent && by_others && origin && is_near(origin->member));
 }
 
-/// With a host that is silent all its ranks are given up: the origin first.
+/// The ranks that a fault declares dead: its origin first, then, if the host is silent, all other ranks there.
 std::vector<Rank> Membership::who_died(const Fault& fault) const {
     std::vector<Rank> all;
     if (!fault.died || fault.origin < 0 || blames_here(fault)) return all;
@@ -138,7 +139,7 @@ void Membership::give_up(const Fault& fault) {
 }
 
 void Membership::raise(const Fault& fault) {
-    news_.drop_listener();  // whoever raises a fault knows of it
+    news_.drop_listener();  // the rank that raises a fault is not told of it
     Fault mine = copy_of(fault);
     mine.teller = rank();
     mine.died = mine.silent = false;
@@ -155,7 +156,7 @@ void Membership::leave() {
         mark_left({rank()}, nullptr);
         neighbours_.flush();
         finish_if_idle();
-    } catch (...) {  // who can't be told hears of the end of the connections
+    } catch (...) {  // peers that were not told see their connections end
         log_caught("the departure of a rank");
         shut_soon();
     }
@@ -171,7 +172,7 @@ void Membership::on_left(Connection& connection, const Left& left) {
     finish_if_idle();
 }
 
-// A rank's own departure goes to all whom it is connected to; that of others is passed on along the tree.
+// Sends this rank's own departure to all peers that it is connected to, and passes that of others on along the tree.
 void Membership::mark_left(const std::vector<Rank>& ranks, const Connection* from) {
     const std::vector<Rank> fresh = news_.mark_left(ranks);
     if (fresh.empty()) return;
@@ -189,14 +190,14 @@ void Membership::send_left(Connection& connection, const std::vector<Rank>& rank
     }
 }
 
-// A member that has left still passes on news for the others, until there is nobody left to pass them on for.
+// Ends a member that has left, unless it still has to pass on news for others.
 void Membership::finish_if_idle() {
-    // Who is to make a connection again has not heard that this rank has left.
+    // A peer that has yet to make its connection again has not heard that this rank has left.
     if (!gone_ && mending_.empty() && !untold_ && news_.is_idle(neighbours_.all().empty())) shut_soon();
 }
 
-// The process of our parent in the tree has left and ended. Its nearest ancestor that is there takes its place, or else
-// the lowest rank: always a lower one than ours, so there are no circles.
+// Connects to a new parent in the tree, because the old one has left and its process has ended. That is the nearest
+// ancestor that is still there, else the lowest rank. It is always a lower rank than this one, so there are no cycles.
 void Membership::seek_parent(Rank lost, bool unreachable) {
     if (gone_ || (news_.left() && !untold_) || fault() || !news_.is(State::joined)) {
         untold_ = false;
@@ -208,7 +209,7 @@ void Membership::seek_parent(Rank lost, bool unreachable) {
     while (next >= 0 && !usable(next)) next = parent_of(next);
     for (Rank r = 0; next < 0 && r < rank(); ++r)
         if (usable(r)) next = r;
-    if (next < 0) {  // the root now
+    if (next < 0) {  // this rank is the root now
         untold_ = false;
         return finish_if_idle();
     }

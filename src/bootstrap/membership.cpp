@@ -13,9 +13,9 @@ namespace tutti::bootstrap {
 
 namespace {
 
-// Each line on its own would wake all ranks of a large job as often as there are ranks. Held for a moment, all that
-// have come meanwhile travel together, so that the wake-ups of a rank do not grow with the job. Nobody waits for that
-// at the end: the last line goes on at once, with all others.
+// If every record were passed on at once, each rank of a large job would wake up once per rank. So records are held for
+// a moment and travel together, and the number of wake-ups does not grow with the job. The last record flushes all at
+// once, so joining does not end later for it.
 constexpr int held_from_ranks = 64;
 constexpr std::chrono::microseconds hold_of_a_rank{2}, longest_hold{50'000};
 
@@ -51,7 +51,7 @@ void Membership::start() {
 
 namespace {
 
-/// What a member says of itself that can't go on, also where there is no memory to say much.
+/// The text that what() makes; a short one if there is no memory for it.
 std::string say(auto&& what) {
     try {
         return what();
@@ -62,14 +62,14 @@ std::string say(auto&& what) {
 
 }  // namespace
 
-/// This member can't go on, which is no fault of whom it was about.
+/// An error of this process while it handled a connection. The fault names this member, not the peer.
 void Membership::failed(Connection&, const Error& error) {
     const std::string what = say([&] { return name_of(rank()) + ": " + error.what(); });
     consensus_.give_up(what, true);
     hear({tuttiSystemError, rank(), what}, nullptr);
 }
 
-/// What the service does for this member without anybody who waits for it.
+/// Does work for which no thread waits. An exception becomes a fault of this member.
 void Membership::attempt(Errand work) {
     try {
         work();
@@ -88,7 +88,7 @@ void Membership::opened(Connection& connection) {
     switch (connection.role) {
         case Role::unknown:
             neighbours_.add(connection);
-            return;  // it has to say who it is
+            return;  // the peer has to say which rank it is
         case Role::directory:
             connection.recognise();
             roster_.add_round_trip(connection.round_trip());
@@ -99,7 +99,7 @@ void Membership::opened(Connection& connection) {
         case Role::parent:
             connection.recognise();
             connection.send(Attach{ranks(), rank(), true});
-            // Who has joined may have lost the connection with lines of it that the parent still waits for.
+            // A joined rank that reconnects may have lost records on the way that the parent still waits for.
             if (news_.is(State::joining) || mending_.contains(connection.peer)) send_table(connection);
             send_news(connection);
             tell_again(connection);
@@ -169,13 +169,13 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     }
 }
 
-/// Until it has let us in, the other side has nothing to tell but what it tells all.
+/// Messages that a peer may send before its Welcome: only those that it sends to all.
 bool Membership::may_come_early(const Message& message) {
     return std::holds_alternative<Welcome>(message) || std::holds_alternative<Failure>(message) ||
            std::holds_alternative<Left>(message);
 }
 
-/// What a message says of ranks is used as an index, so it is looked at before anything else.
+/// Ranks in messages are used as indices, so they are checked before anything else.
 bool Membership::is_plausible(const Message& message) const {
     const auto* parent = std::get_if<Parent>(&message);
     return fits(message, ranks()) && (parent == nullptr || parent->member.rank == parent_of(rank()));
@@ -192,8 +192,8 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     connection.welcome = true;
     const bool again = attach.tree && news_.is(State::joined) && is_again(connection);
     connection.send(Welcome{});
-    // Once we have joined, so have all: whoever comes now only seeks a new parent, but for who has lost the connection
-    // and the last lines with it.
+    // Once this rank has joined, the records are everywhere or on their way. A child that connects now seeks a new
+    // parent and needs no records, unless it reconnects: it may have lost the last ones with the old connection.
     if (attach.tree && (news_.is(State::joining) || again)) send_table(connection);
     send_news(connection);
     consensus_.say_again(connection);
@@ -225,12 +225,12 @@ void Membership::on_record(Connection& connection, const Record& record) {
     }
 }
 
-/// Whoever has connected since then has been told by send_table().
+/// A neighbour that has connected since the records came got them from send_table() as well.
 void Membership::pass_on_held() {
     for (const auto& [rank, from] : std::exchange(held_, {})) neighbours_.pass_on(record(rank), from);
 }
 
-// What has happened before this connection was made.
+// Sends the departures, the fault and the deaths that came before this connection was made.
 void Membership::send_news(Connection& connection) {
     std::vector<Rank> left;
     for (Rank r = 0; r < ranks(); ++r)
@@ -254,7 +254,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (gone_ || role == Role::unknown) return;
     if (role == Role::directory) return joining_.directory_lost(connection, loss);
     if (!connection.welcome) {
-        // The other side never took us in, so its end says nothing about that rank.
+        // The peer had not let this rank in yet, so the loss says nothing about the peer's life.
         joining_.not_let_in(connection, loss);
         if (role != Role::child && mending_.contains(peer)) return missed_to_mend(peer, loss);
         if (role == Role::parent && news_.is(State::joined))
@@ -263,10 +263,11 @@ void Membership::closed(Connection& connection, const Loss& loss) {
             joining_.call_parent_again(connection);
         else if (role == Role::pair)
             pair_lost(peer, loss);
-        if (role != Role::pair) call(peer);  // where it was to serve for that, too
+        if (role != Role::pair) call(peer);  // the agreement may have waited for this connection
         return finish_if_idle();
     }
-    const bool passes_on = role == Role::parent && may_heal(connection, loss);  // although it has left
+    const bool passes_on =
+        role == Role::parent && may_heal(connection, loss);  // a parent that has left still passes on news
     if (has_left(peer) && !passes_on) {
         descriptors_.fail({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
         consensus_.lost(peer);
@@ -275,12 +276,12 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     }
     if (outlives(connection, loss)) return;
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank(), peer, loss.text);
-    // The end of a process closes its connections, also over a network; other errors tell of the network itself.
+    // A process that ends closes its connections, also over a network. Other errors are the network's.
     const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
     const bool silent = loss.silent && !connection.address().is_local();
     hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent}, nullptr);
     consensus_.broken(peer);
-    call(peer);  // unless it counts as dead: who agrees with it goes on
+    call(peer);  // unless it counts as dead: an agreement with it goes on
 }
 
 void Membership::tell(std::uint64_t number, View bytes) {

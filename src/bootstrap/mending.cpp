@@ -1,14 +1,15 @@
 // Membership: connections of the tree between hosts that are reset although both ends live.
 //
-// A process that ends closes its connections, and mostly in order; a reset may as well come from the way between two
-// hosts. So the end that made the connection makes it again, and the other one, unless it is called soon, asks whether
-// that process is there: who refuses has ended. What may have been lost with the connection is told again by both:
-// news of deaths, faults and departures, notes of exchanges, what they say to agree (consensus.hpp), and, while one of
-// them joins, the table.
+// A process that ends closes its connections, mostly in order; a reset may also come from the network between two
+// hosts. So the end that had made the connection makes it again. The other end, unless it is called soon, calls the
+// peer to see whether its process is there: if the call is refused, the process has ended. Both ends then send again
+// what may have been lost with the connection: news of deaths, faults and departures, notes of exchanges, messages of
+// agreements (consensus.hpp) and, while one of them joins, the table.
 //
-// A member that has left may end before its process does, after a fault or when all have left. It tells its neighbours
-// first, and stays while one of these connections is to be made again. So who refuses has ended, unless this rank has
-// left, too: then nobody need know, and who refuses is only left out of what others agree on.
+// The membership of a rank that has left may end before its process does, after a fault or when all have left. It tells
+// its neighbours first, and stays while one of these connections has to be made again. So a refused call means that the
+// process has ended, unless this rank has left, too. Then the end is no news, and the peer is only left out of
+// agreements.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,7 +22,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Who made the connection is given this long before the other end calls, and the calls have pauses of so long.
+// The head start of the end that had made the connection, before the other end calls; and the pauses between calls.
 constexpr std::chrono::milliseconds mending_head_start{10}, first_mending_pause{10}, longest_mending_pause{500};
 constexpr std::chrono::milliseconds longest_mending_call{5000};
 
@@ -32,21 +33,22 @@ std::chrono::milliseconds mending_limit() {
 }  // namespace
 
 bool Membership::may_heal(const Connection& lost, const Loss& loss) {
-    // EPIPE: its end had come before. ENOTCONN: the kernel has told why before.
+    // Not EPIPE: the peer had closed the connection before. ENOTCONN: the kernel has reported the cause before.
     const bool reset = loss.error == ECONNRESET || loss.error == ECONNABORTED || loss.error == ENOTCONN;
     return reset && !lost.address().is_local();
 }
 
-/// One that is lost, and that the other end had welcomed. True if that is no death, for now.
+/// Handles the loss of a connection on which Welcome had been exchanged. False if the loss is to count as a death or a
+/// fault; true if it does not, for now.
 bool Membership::outlives(const Connection& lost, const Loss& loss) {
     const Rank peer = lost.peer;
     if (!may_heal(lost, loss) || news_.is(State::failed)) return false;
     consensus_.broken(peer);
     call(peer);
     if (mending_.contains(peer)) return call_to_mend_after(peer, first_mending_pause), true;
-    if (!is_tree(lost) || neighbours_.in_tree(peer)) return true;  // nothing else rests on it
+    if (!is_tree(lost) || neighbours_.in_tree(peer)) return true;  // it is no tree connection, or there is another one
     const bool made_it = lost.role == Role::parent;
-    const auto& line = roster_.lines()[static_cast<std::size_t>(peer)];  // while this rank joins: maybe not yet
+    const auto& line = roster_.lines()[static_cast<std::size_t>(peer)];  // may be missing while this rank joins
     const Address to = made_it ? lost.address() : line ? line->member.remote : Address{};
     log(Level::info, "rank %d lost its control connection to rank %d: %s; connecting again", rank(), peer, loss.text);
     const Deadline now = Clock::now();
@@ -73,15 +75,16 @@ void Membership::call_to_mend(Rank peer) {
     if (gone_ || found == mending_.end()) return;
     const auto& [made_it, to, since, pause] = found->second;
     if (has_left(peer) && !made_it) return stop_mending(peer, {});
-    if (!to) return;  // it is to call, and may take as long as a host may be silent
-    if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr) return;  // it answers, or is to call
+    if (!to) return;  // the peer has to call, within the limit of silence
+    if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr)
+        return;  // the peer answers, or has yet to attach
     const auto limit = std::min(longest_mending_call, mending_limit());
     const Role role = made_it ? Role::parent : Role::pair;
     if (neighbours_.dial(to, static_cast<std::uint64_t>(peer), role, peer, secret_, limit) == nullptr)
         missed_to_mend(peer, {errno, false, std::strerror(errno)});
 }
 
-/// Such a call has failed.
+/// Handles a failed call.
 void Membership::missed_to_mend(Rank peer, const Loss& loss) {
     if (loss.error == ECONNREFUSED) return stop_mending(peer, loss);
     std::chrono::milliseconds& pause = mending_.at(peer).pause;
@@ -89,7 +92,7 @@ void Membership::missed_to_mend(Rank peer, const Loss& loss) {
     pause = std::min(longest_mending_pause, 2 * pause);
 }
 
-/// In vain, or because it is of no use any more.
+/// Gives up on making the connection again. loss: why, if the peer has not left.
 void Membership::stop_mending(Rank peer, const Loss& loss) {
     const bool made_it = mending_.extract(peer).mapped().made_it;
     if (has_left(peer)) {
@@ -111,14 +114,14 @@ void Membership::stop_mending(Rank peer, const Loss& loss) {
     finish_if_idle();
 }
 
-/// The connection may take the place of one that was lost, as may what was under way there. The other end does the
+/// Sends the notes of exchanges over a new connection, since they may have been lost with an old one. The peer does the
 /// same.
 void Membership::tell_again(Connection& connection) {
     if (news_.is(State::joining)) return;
     for (const Note& note : exchanges_.all()) connection.send(note);
 }
 
-/// There is a connection of the tree with that rank.
+/// Notes that there is a tree connection with that rank again.
 void Membership::mended(Rank peer) {
     const auto found = mending_.find(peer);
     if (found == mending_.end()) return;
@@ -130,7 +133,7 @@ void Membership::mended(Rank peer) {
         static_cast<long long>(took.count()));
 }
 
-/// A child connects. Whether it has lost the connection that it had; this end may still have that, and drops it.
+/// Whether a child that connects is reconnecting after a loss. Drops its old connection if this end still has it.
 bool Membership::is_again(const Connection& connection) {
     const auto found = std::ranges::find_if(neighbours_.all(), [&](const auto& c) {
         return c.get() != &connection && c->peer == connection.peer && c->role == Role::child;
@@ -142,8 +145,8 @@ bool Membership::is_again(const Connection& connection) {
     return true;
 }
 
-/// Another rank calls. If that is the parent it may have lost the connection of the tree: what is sent over that finds
-/// out.
+/// If the rank that calls is the parent, it may have lost the tree connection. Sends an empty message over that, which
+/// fails if it is lost.
 void Membership::try_parent(Rank caller) {
     const std::shared_ptr<Connection>& parent = neighbours_.parent();
     if (!parent || parent->peer != caller || !parent->welcome) return;

@@ -28,7 +28,7 @@ void Neighbours::on_starved(const std::function<void()>& starved) {
 
 Connection* Neighbours::dial(const Address& address, std::uint64_t tag, Role role, Rank peer, const Secret& secret,
                              std::chrono::milliseconds limit) {
-    all_.reserve(all_.size() + 1);  // who has been called is there
+    all_.reserve(all_.size() + 1);  // so that push_back() below can't fail once the connection is made
     const std::shared_ptr<Connection> c = Connection::dial(service_, user_, address, secret, tag, limit);
     if (role == Role::directory) directory_ = c;
     if (role == Role::parent) parent_ = c;

@@ -1,5 +1,5 @@
-// Membership: connections between two ranks, to agree with each other and hear of each other's end, and for
-// descriptors; and where those that are left meet.
+// Membership: pair connections between two ranks, for agreements and descriptors, and the rendezvous for the members
+// that are left.
 #include <cerrno>
 #include <cstring>
 
@@ -11,7 +11,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Whoever calls a rank of its own host tries again at once. A network is not to be flooded, nor a rank that all call.
+// Calls to a rank of the same host are repeated soon; calls over a network less often, so that neither the network nor
+// a rank that all others call is flooded.
 constexpr std::chrono::microseconds pause_near{1000}, first_pause_far{2000}, longest_pause_far{50000};
 constexpr std::chrono::milliseconds longest_call{5000};
 
@@ -22,7 +23,7 @@ std::chrono::milliseconds silence_limit() {
 }  // namespace
 
 void Membership::offer_changed(std::uint64_t key) {
-    attempt([&] { descriptors_.offer_changed(key); });  // who asked waits for it
+    attempt([&] { descriptors_.offer_changed(key); });  // peers wait for the answers
 }
 
 void Membership::request(const std::shared_ptr<PendingFetch>& fetch) {
@@ -31,7 +32,7 @@ void Membership::request(const std::shared_ptr<PendingFetch>& fetch) {
     if (has_left(peer)) return descriptors_.settle(*fetch, {}, {tuttiRemoteError, peer, name_of(peer) + " has left"});
     descriptors_.begin(fetch);
     if (Connection* c = neighbours_.pair(peer)) {
-        if (c->is_open()) descriptors_.send_requests(*c);  // else they go out when it opens
+        if (c->is_open()) descriptors_.send_requests(*c);  // else they are sent when it opens
         return;
     }
     call_pair(peer);
@@ -39,7 +40,7 @@ void Membership::request(const std::shared_ptr<PendingFetch>& fetch) {
 
 void Membership::call(Rank peer) {
     if (!consensus_.waits_for(peer) || neighbours_.any(peer) != nullptr) return;
-    service_->post([weak = weak_from_this(), peer] {  // what comes of it may be news to whoever asked
+    service_->post([weak = weak_from_this(), peer] {  // posted, because its outcome may call back into the caller
         if (const auto self = weak.lock()) self->attempt([&] { self->call_pair(peer); });
     });
 }
@@ -66,7 +67,8 @@ void Membership::call_pair(Rank peer) {
     pair_lost(peer, loss);
 }
 
-// A busy peer may be slow to answer; one that has stopped listening is gone, and so is one whose host is silent.
+// Handles a failed pair connection. A peer that refuses it is gone, and so is one whose host is silent for too long. In
+// other cases the peer may be slow to answer, and the call is repeated.
 void Membership::pair_lost(Rank peer, const Loss& loss) {
     descriptors_.send_again(peer);
     if (loss.error == EMFILE || loss.error == ENFILE) {
@@ -93,7 +95,7 @@ void Membership::pair_lost(Rank peer, const Loss& loss) {
 void Membership::call_pair_again(Rank peer) {
     std::chrono::microseconds pause = pause_near;
     if (const auto calling = calling_.find(peer); calling != calling_.end()) {
-        std::uint8_t chance;  // many may call one, and are not to come back together
+        std::uint8_t chance;  // random, so that many callers of one rank do not come back together
         random_bytes(&chance, sizeof chance);
         std::chrono::microseconds& most = calling->second.pause;
         pause = most * (256 + chance) / 512;
@@ -107,7 +109,7 @@ void Membership::call_pair_again(Rank peer) {
 void Membership::on_give(Connection& connection, const Give& give, Fd descriptor) {
     const Rank peer = connection.peer;
     const std::shared_ptr<PendingFetch> fetch = descriptors_.take(peer, give.id);
-    if (!fetch) return;  // nobody waits for it any more
+    if (!fetch) return;  // no thread waits for it any more
     Fault trouble;
     if (!give.granted)
         trouble = {tuttiRemoteError, peer, name_of(peer) + " has left"};
@@ -117,7 +119,7 @@ void Membership::on_give(Connection& connection, const Give& give, Fd descriptor
     descriptors_.settle(*fetch, give.granted ? std::move(descriptor) : Fd(), trouble);
 }
 
-// Where all that are left are on this host they find each other by a name that they all know: Session::rendezvous().
+// Returns no invitation if all remaining members are on this host: they derive a common name (Session::rendezvous()).
 Bytes Membership::open_rendezvous(const std::vector<Rank>& out) {
     close_rendezvous();
     const auto is_left_elsewhere = [&](const auto& line) {
@@ -128,7 +130,7 @@ Bytes Membership::open_rendezvous(const std::vector<Rank>& out) {
         const Invited invited = open_invited(secret().derive(invitations), roster_.mine().remote);
         opened_ = Directory::find(*service_, invited.rendezvous);
         return Bytes(invited.invitation.bytes.begin(), invited.invitation.bytes.end());
-    } catch (const Error& error) {  // the members can do without it only by failing: Session::rendezvous()
+    } catch (const Error& error) {  // without an invitation Session::rendezvous() fails on all members
         log(Level::warn, "%s can open no place where those that are left meet: %s", name_of(rank()).c_str(),
             error.what());
         return {};

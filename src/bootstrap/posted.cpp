@@ -12,11 +12,11 @@
 
 namespace tutti::bootstrap {
 
-// The queue's own, or on the stack of the thread that waits for it. What goes wrong travels as code and text: an
-// exception object that two threads share would be freed by whichever lets go last.
+// One piece of work, owned by the queue, or on the stack of the thread that waits for it. An error is passed on as code
+// and text, because two threads that shared an exception object would race to free it.
 struct Posted::Piece {
     Work work;
-    const Errand* waited_for = nullptr;  // then nobody else owns it
+    const Errand* waited_for = nullptr;  // set if a thread waits, which then owns the piece
     Piece* next = nullptr;
 
     std::mutex mutex;
@@ -34,7 +34,7 @@ struct Posted::Piece {
         const std::lock_guard lock(mutex);
         error = std::move(trouble);
         done = true;
-        changed.notify_all();  // under the lock: the waiter takes it all away
+        changed.notify_all();  // under the lock, because the waiter destroys this piece
     }
     void wait() {
         std::unique_lock lock(mutex);
@@ -72,7 +72,7 @@ bool Posted::append(Piece& piece) {
         *end_ = &piece;
         end_ = &piece.next;
     }
-    if (first) wake();  // if that fails the counter is full: it is awake
+    if (first) wake();  // if that fails the counter is full, so the thread is awake
     return true;
 }
 

@@ -58,7 +58,7 @@ std::vector<Rank> Roster::missing() const {
 }
 
 std::string Roster::name(Rank rank) const {
-    if (rank < 0 || rank >= ranks()) return "the rendezvous";  // the only one that has no number
+    if (rank < 0 || rank >= ranks()) return "the rendezvous";  // the only peer without a rank
     const auto& line = table_[static_cast<std::size_t>(rank)];
     return line ? line->member.text() : text("rank %d", rank);
 }

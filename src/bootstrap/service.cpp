@@ -18,11 +18,11 @@
 
 namespace tutti::bootstrap {
 
-// The service of this process, and what a fork needs to know of it.
+// The services of this process, and what the fork handlers need. Guarded by its mutex.
 struct ServiceHolder {
     std::mutex mutex;
     std::shared_ptr<Service> service, aside;
-    std::set<int> descriptors;  // of the services; a forked child closes them
+    std::set<int> descriptors;  // that the services poll or use; a forked child closes them
     std::vector<std::shared_ptr<Service>>* inherited = nullptr;
 
     ServiceHolder() {
@@ -30,7 +30,7 @@ struct ServiceHolder {
         std::atexit([] { get().stop(); });
     }
     static ServiceHolder& get() {
-        static auto* const holder = new ServiceHolder;  // the services' threads and others use it until the very end
+        static auto* const holder = new ServiceHolder;  // never destroyed: threads use it until the process ends
         return *holder;
     }
     void stop() const {
@@ -44,7 +44,7 @@ struct ServiceHolder {
         ServiceHolder& h = get();
         for (const int fd : h.descriptors) ::close(fd);
         h.descriptors.clear();
-        // Its thread did not come along, so it can be neither used nor destroyed here: it is kept for ever.
+        // The child does not have the service's thread, so it can neither use nor destroy the service. It keeps it.
         if (h.inherited == nullptr) h.inherited = new std::vector<std::shared_ptr<Service>>;
         for (auto* mine : {&h.service, &h.aside}) {
             if (*mine) h.inherited->push_back(std::move(*mine));
@@ -75,8 +75,9 @@ void add_to(const Fd& epoll, const Fd& fd, std::uint64_t number) {
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) fail_errno("epoll_ctl failed");
 }
 
-/// Every peer takes descriptors, and where ranks meet, every rank does for a moment: many more than the 1024 that a
-/// process usually has. No more than some, since programs may go through all that they could have before they exec.
+/// Every peer takes descriptors, and at the rendezvous every rank takes one for a moment, which may be more than the
+/// usual soft limit of 1024. The new limit is bounded, since programs may close every possible descriptor before they
+/// exec.
 void raise_descriptor_limit() {
     constexpr rlim_t enough = 65536;
     rlimit limit{};
@@ -145,7 +146,7 @@ Service::~Service() = default;
 void Service::stop(bool may_hang) {
     if (!posted_.stop()) return;
     if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
-    // It hangs in what is not ours. It is left to the end of the process, with all that it may still look at.
+    // The thread hangs in a plugin's call. It is left running until the process ends, with all that it may use.
     thread_.detach();
 }
 
@@ -168,7 +169,7 @@ bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watch
     epoll_event event{};
     event.events = events;
     event.data.u64 = number;
-    const auto undo = [&] {  // the last of it may hold the last reference
+    const auto undo = [&] {  // the last statement may drop the last reference to the watcher
         ServiceHolder::get().remove(fd);
         numbers_.erase(fd);
         watchers_.erase(number);
@@ -199,7 +200,7 @@ void Service::unwatch(int fd) {
     const auto found = numbers_.find(fd);
     if (found == numbers_.end()) return;
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-    const auto entry = watchers_.extract(found->second);  // may hold the last reference: destroyed last
+    const auto entry = watchers_.extract(found->second);  // may hold the last reference, so it is destroyed last
     numbers_.erase(found);
     ServiceHolder::get().remove(fd);
 }
@@ -230,7 +231,7 @@ void Service::loop() {
         flush_all();
     }
     timers_.clear();
-    const auto kept = std::move(kept_);  // what goes with it may call release()
+    const auto kept = std::move(kept_);  // destructors of these objects may call release()
     kept_.clear();
     while (!numbers_.empty()) unwatch(numbers_.begin()->first);
 }
@@ -243,7 +244,7 @@ void Service::dispatch(std::uint64_t number, std::uint32_t events) {
         return;
     }
     const auto found = watchers_.find(number);
-    if (found == watchers_.end()) return;  // it went while an earlier event of this round was dealt with
+    if (found == watchers_.end()) return;  // an earlier event of this round has removed it
     const std::shared_ptr<Watcher> watcher = found->second.watcher;
     call(*watcher, [&] { watcher->ready(events); });
 }

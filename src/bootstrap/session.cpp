@@ -27,7 +27,8 @@ class SocketSession : public Session {
 
     ~SocketSession() override {
         Service& service = m_->service();
-        // In a forked child the membership's descriptors are closed already, and their numbers may be somebody else's.
+        // In a forked child the membership's descriptors are closed already, and their numbers may have been reused. So
+        // the child leaks the membership.
         if (service.is_inherited())
             new std::shared_ptr<Membership>(std::move(m_));
         else
@@ -147,7 +148,7 @@ Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline dead
 
 constexpr std::chrono::milliseconds watch_interval{20}, an_hour{3'600'000};
 
-/// What it has heard of last.
+/// The text of the latest death that the session has heard of, else of its fault.
 std::string latest(const Session& session) {
     const std::vector<Rank> dead = session.dead();
     return dead.empty() ? session.fault().value().text : session.name(dead.back()) + " died";
@@ -172,7 +173,7 @@ std::vector<Rank> Session::failed_ranks(const std::optional<Fault>& fault) const
     std::vector<Rank> all;
     if (fault) {
         const bool other = fault->origin >= 0 && fault->origin != rank();
-        const Rank first = other ? fault->origin : fault->teller;  // others may blame this rank: that is their word
+        const Rank first = other ? fault->origin : fault->teller;  // a fault that blames this rank is the teller's word
         if (first >= 0 && first != rank()) all.push_back(first);
     }
     for (const Rank r : dead())
@@ -204,8 +205,7 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
                     membership->give_up({tuttiRemoteError, rank, latest(*origin.session), rank, false});
                 });
     } catch (const Error& error) {
-        // The end of a place where ranks meet names nobody. If it was one of ours that has died, the news are on their
-        // way.
+        // The end of a rendezvous names no rank. If a member of the origin session has died, its news is on the way.
         if (origin.session == nullptr || error.code() != tuttiRemoteError || membership->fault()->origin >= 0) throw;
         for (const Deadline limit = Clock::now() + std::chrono::seconds(1); !is_news() && Clock::now() < limit;)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -214,7 +214,7 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
     }
     try {
         return std::make_shared<SocketSession>(membership);
-    } catch (...) {  // nobody else would end it
+    } catch (...) {  // there is no session to end the membership
         service->run([&] { membership->leave(); });
         throw;
     }

@@ -35,7 +35,7 @@ Timers::Timer Timers::at(Deadline when, Later work) {
 void Timers::arm() {
     if (all_.empty() || all_.begin()->first.first == armed_) return;
     armed_ = all_.begin()->first.first;
-    // A time of zero would disarm it, so one that has passed already becomes the first nanosecond.
+    // Zero would disarm the timer, so the earliest time that is set is one nanosecond.
     const auto since = std::max<std::int64_t>(1, std::chrono::nanoseconds(armed_.time_since_epoch()).count());
     itimerspec spec{};
     spec.it_value = {static_cast<time_t>(since / 1'000'000'000), static_cast<long>(since % 1'000'000'000)};
