@@ -1,7 +1,7 @@
-// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and channel. Peers write into
-// it, over NVLink, PCIe, or on the same GPU, and it polls what is its own. Beside it lie the ends of all connections,
-// which only this rank's kernels use; those with peers that can't write there have their FIFOs in host memory. Behind
-// all that is the board of one-sided operations.
+// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and channel, and behind them
+// the board of one-sided operations. Peers write into it over NVLink, PCIe or on the same GPU, and the rank polls it.
+// The ends of all connections are in other device memory, which only this rank's kernels use. Connections with peers
+// that can't write into the arena have their FIFOs in host memory.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,12 @@
 namespace tutti::gpu {
 
 inline constexpr int collective_channels = 32;
-inline constexpr int pair_channels = 4;  // sends and receives have channels of their own
+inline constexpr int pair_channels = 4;  // channels of sends and receives, which collectives do not use
 inline constexpr int channels_per_peer = collective_channels + pair_channels;
-inline constexpr int line_channels = 4;  // the first of the collective channels, and all pair channels, can carry lines
+inline constexpr int line_channels = 4;  // so many first collective channels, and all pair channels, can carry lines
 inline constexpr std::size_t slot_bytes = 32 * 1024;
 
-/// Where things lie in the arena of one rank, by the seats of those who write there (Places::seat).
+/// The layout of a rank's arena: offsets in bytes. sender: the seat of the rank that writes there (Places::seat).
 struct Layout {
     int seats;
     static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
@@ -48,17 +48,21 @@ struct Layout {
     std::size_t fifos() const { return (number(seats, 0) * sizeof(Fifo) + 255) / 256 * 256; }
 };
 
+/// Owned by its communicator and by peers in this process that have it open. Immutable, so any thread may use it.
 class Arena {
   public:
+    /// For a rank of a communicator of `ranks` ranks.
     static std::shared_ptr<Arena> make(Gpus& gpus, int device, int ranks);
     ~Arena();
     Arena(const Arena&) = delete;
 
-    /// What a rank of `ranks` shows of it. process-wide key first, then a handle for others.
+    /// What the rank tells all others: its GPU, the arena's key for ranks of this process, a handle for other
+    /// processes.
     EndpointInfo info() const;
     std::uint64_t key() const { return key_; }
-    /// Other processes may have it open as long as they have the ledger's lease: it is freed afterwards.
+    /// Other processes may have the arena open while they have the ledger's lease. Its memory is freed after that.
     const std::shared_ptr<Ledger>& ledger() const { return ledger_; }
+    /// The arena of this process with that key; nullptr if there is none.
     static std::shared_ptr<Arena> find(std::uint64_t key);
 
     Gpus& gpus() const { return gpus_; }
@@ -76,10 +80,11 @@ class Arena {
     const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
 };
 
-/// The ends of a rank's connections, in its device memory.
+/// The ends of a rank's connections, in its device memory. Owned by the communicator; one thread at a time.
 class Ends {
   public:
-    /// Those by p2p; the others are to be attached. leases: of the arenas of ranks in other processes, by rank.
+    /// Opens the arenas of all peers that p2p reaches, and makes the ends of those connections; attach() makes the
+    /// others. leases: of the arenas of ranks in other processes, in the order of their ranks.
     Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places, std::vector<Fd> leases);
     ~Ends();
     Ends(const Ends&) = delete;
@@ -87,14 +92,16 @@ class Ends {
     End* to(Rank peer, int channel) const { return end(peer, channel, 0); }
     End* from(Rank peer, int channel) const { return end(peer, channel, 1); }
 
-    /// The channel's FIFOs lie in host memory, and so do its slots, unless adapters reach them here; all outlive this.
+    /// Makes both ends of a channel whose FIFOs are in host memory. Its slots are there, too, unless Wire::on_device.
+    /// out and in must outlive this.
     void attach(Rank peer, int channel, const Wire& out, const Wire& in);
+    /// Whether the channel has its ends, by p2p or attach().
     bool attached(Rank peer, int channel) const;
 
-    /// Of a peer that is reached by p2p, as this rank's kernels see it; of this rank.
+    /// The address at which this rank's kernels see the arena of this rank, or of a peer that p2p reaches.
     std::byte* arena_of(Rank peer) const;
 
-    /// The device's table of what a peer lends (lending.hpp): max_regions pointers.
+    /// The table of a peer's loans (lending.hpp) in device memory: max_regions pointers.
     std::byte* table_of(Rank peer) const {
         return tables_.at() + static_cast<std::size_t>(peer) * max_regions * sizeof(std::byte*);
     }
@@ -111,11 +118,11 @@ class Ends {
     End through_host(Rank peer, const Wire& wire);
 
     std::shared_ptr<Arena> mine_;
-    std::vector<std::shared_ptr<Arena>> theirs_;  // of ranks in this process
-    std::vector<Fd> leases_;                      // go after what they are for has been closed
-    std::vector<std::byte*> opened_;              // of others
-    Memory memory_, tables_;
-    std::vector<Pinned> pinned_;
+    std::vector<std::shared_ptr<Arena>> theirs_;  // by rank: of peers in this process
+    std::vector<Fd> leases_;                      // released after opened_ has been closed
+    std::vector<std::byte*> opened_;              // by rank: arenas of peers in other processes
+    Memory memory_, tables_;                      // the ends; table_of() all ranks
+    std::vector<Pinned> pinned_;                  // host memory of attached channels
     std::set<std::pair<Rank, int>> attached_;
 };
 

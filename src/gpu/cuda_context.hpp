@@ -1,4 +1,4 @@
-// Which context the calls of cuda.cpp are made in, and how functions of the driver are found. For cuda.cpp alone.
+// For cuda.cpp alone: the CUDA context that its calls are made in, and the look-up of driver functions.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +13,8 @@ namespace tutti::gpu {
 
 inline constexpr int device_limit = 64;
 
-/// Some calls are refused while any stream of this thread is captured, though they do not concern it.
+/// While it lives, calls are allowed that CUDA otherwise refuses while the thread captures a stream, although they do
+/// not concern that stream.
 class NotCaptured {
   public:
     NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -38,7 +39,7 @@ Function driver_function(const char* name) {
     return reinterpret_cast<Function>(function);
 }
 
-/// The primary one, which the runtime uses, too. It is kept until the process ends.
+/// The device's primary context, which the runtime uses, too. It is retained until the process ends.
 inline CUcontext context_of(int device) {
     static std::atomic<CUcontext> known[device_limit];
     std::atomic<CUcontext>& slot = known[device];
@@ -56,9 +57,9 @@ inline CUcontext context_of(int device) {
     return context;
 }
 
-/// The device's context is current for as long as this lives, as any that was before is again afterwards. Not by
-/// cudaSetDevice: a thread that has used no device yet would be given back one with a context on device 0, whose memory
-/// is missed there, once for every process of the machine.
+/// Makes the device's context current while it lives, and then restores the former one. It does not use cudaSetDevice:
+/// to restore the state of a thread that has used no device yet, that would create a context on device 0, which takes
+/// memory there for every process of the machine.
 class OnDevice {
   public:
     explicit OnDevice(int device) {
@@ -74,10 +75,10 @@ class OnDevice {
         pop(&own);
     }
     OnDevice(const OnDevice&) = delete;
-    inline static std::atomic<int> any{0};  // a device that has a context
+    inline static std::atomic<int> any{0};  // a device that has a context, for Somewhere
 };
 
-/// For calls that need a context, whichever: the runtime would make one on device 0.
+/// For calls that need some context. Makes one current if none is, because the runtime would create one on device 0.
 class Somewhere {
   public:
     Somewhere() {
@@ -90,8 +91,8 @@ class Somewhere {
     std::optional<OnDevice> on_;
 };
 
-/// Where some context is current. By its context, as the stream may be captured: cudaStreamGetDevice is refused then,
-/// and ends the capture.
+/// The device of a stream. Some context must be current. It asks the stream's context, because cudaStreamGetDevice is
+/// refused for a captured stream, and invalidates the capture.
 inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
     static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
@@ -104,7 +105,7 @@ inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     return result;
 }
 
-/// While a process ends there may be no driver any more, and then nothing is left to do.
+/// Does work and ignores errors: for clean-up, which may run when the process ends and the driver is gone.
 template <class Work>
 void if_possible(Work work) noexcept {
     try {

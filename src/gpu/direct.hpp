@@ -1,5 +1,5 @@
-// Slots of links over networks in the memory of this rank's GPU (transport/slots.hpp): kernels fill and empty them as
-// they do those in pinned host memory, and the adapter reads and writes them there (GPUDirect RDMA).
+// Slots of network links in the memory of this rank's GPU (transport/slots.hpp). Kernels use them like slots in pinned
+// host memory, and the adapter reads and writes them there (GPUDirect RDMA).
 #pragma once
 
 #include <memory>
@@ -10,14 +10,15 @@
 
 namespace tutti::gpu {
 
-/// What adapters are to do with GPU memory; as TUTTI_NET_GDR and NCCL_NET_GDR_READ say, of all the driver permits.
+/// The use of GPUDirect RDMA that TUTTI_NET_GDR and NCCL_NET_GDR_READ allow, as far as the driver permits it.
 struct DirectWish {
     bool any = true;
-    bool reads = true;  // what this rank sends
+    bool reads = true;  // adapters read what this rank sends
 };
 
-/// For one link. What adapters do not read, or what they write and this GPU's kernels could see too late, is left to
-/// host memory, and why says so; nullptr: that is everything. The memory is freed with its owner, before gpus goes.
+/// Makes the slots of one link. A direction stays in host memory, and `why` says so, if adapters are not to read GPU
+/// memory, or if kernels of this GPU might see too late what adapters wrote. The result owns the memory, and must not
+/// outlive gpus. nullptr if both directions stay in host memory.
 std::unique_ptr<DeviceSlots> direct_slots(Gpus& gpus, int device, const DirectWish& wish, std::string& why);
 
 }  // namespace tutti::gpu

@@ -1,7 +1,7 @@
-// One order for what all communicators of this process run on a device (TUTTI_LAUNCH_ORDER_IMPLICIT): that in which the
-// host has launched it, graphs included. Kernels wait for those of other ranks, so these must be resident together.
-// Where more are launched than a GPU has room for, and streams let some in first on one GPU and others on another, they
-// would wait for each other for ever. In one order, if it is the same on all ranks, the first that has not ended has
+// Runs the kernels of all communicators of this process on a device in the order in which the host launches them,
+// graphs included (TUTTI_LAUNCH_ORDER_IMPLICIT). Kernels wait for kernels of other ranks, so these must be resident at
+// the same time. If more are launched than a GPU has room for, and streams let in some first on one GPU and others on
+// another, they wait for each other for ever. In one order, the same on all ranks, the first that has not ended has
 // room everywhere.
 #pragma once
 
@@ -13,27 +13,28 @@
 
 namespace tutti::gpu {
 
+/// Owned by the device's Residence. For any thread; guarded by mutex_, which a Turn holds.
 class LaunchOrder {
   public:
     LaunchOrder(Gpus& gpus, int device) : gpus_(gpus), device_(device) {}
     ~LaunchOrder();
     LaunchOrder(const LaunchOrder&) = delete;
 
-    /// Held while kernels that run at the same time are launched: before() on the stream of each, then after().
+    /// Held while kernels that may run at the same time are launched: before() on the stream of each, then after().
     class Turn {
       public:
         explicit Turn(LaunchOrder& order) : order_(order), lock_(order.mutex_) {}
         Turn(const Turn&) = delete;
-        /// What comes next there runs after all earlier turns; where the stream is captured, at every launch of the
-        /// graph after what was launched before that.
+        /// What is enqueued on the stream next runs after all earlier turns. If the stream is captured, each launch of
+        /// the graph runs after what was launched before it.
         void before(void* stream);
-        /// Later turns, and graphs that are launched later, run after what is there.
+        /// Later turns, and graphs that are launched later, run after what is on the stream now.
         void after(void* stream);
 
       private:
         LaunchOrder& order_;
         const std::lock_guard<std::mutex> lock_;
-        void* marked_ = nullptr;  // a stream
+        void* marked_ = nullptr;  // the stream of the last after()
     };
 
   private:
@@ -42,9 +43,9 @@ class LaunchOrder {
     Gpus& gpus_;
     const int device_;
     std::mutex mutex_;
-    void* event_ = nullptr;  // after the last turn; launches of graphs move it
+    void* event_ = nullptr;  // behind the last turn or launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<std::pair<std::uint64_t, void*>> edges_;  // by capture: after what is in it so far
+    std::deque<std::pair<std::uint64_t, void*>> edges_;  // by capture: the event behind its last turn
 };
 
 }  // namespace tutti::gpu
