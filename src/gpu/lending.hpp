@@ -1,11 +1,11 @@
-// GPU memory that ranks of other processes read and write where it is: users' for large messages by reference, and what
-// lies in windows. Its owner lends whole allocations: it numbers them and puts a handle into its ledger's page
-// (gpu/ledger.hpp). The others open the handle: for references when they next call something, and once all have,
-// messages name the memory instead of carrying it; for windows when they are registered.
+// Users' GPU memory that ranks of other processes read and write in place: buffers of large messages by reference, and
+// windows. The owner lends whole allocations: it numbers each and puts its IPC handle into the ledger's page
+// (gpu/ledger.hpp). Peers open the handle at their next call, and once all have, messages refer to the memory instead
+// of carrying it. Memory of windows they open when the window is registered.
 //
-// Only memory whose end the library hears of is lent, since nobody may have it open then: what tuttiMemAllocDevice
-// gave, and what is registered, or in a window, until that ends. By then its owner's kernels that used it have ended,
-// and with them everything that peers do there.
+// Only memory whose end the library hears of is lent, because no peer may have it open by then: memory of
+// tuttiMemAllocDevice until it is freed, and memory that is registered or in a window until that ends. Kernels of the
+// owner that used it have ended by then, and with them everything that peers do there.
 #pragma once
 
 #include <map>
@@ -15,44 +15,44 @@
 
 namespace tutti::gpu {
 
-/// One time that an allocation is lent.
+/// One loan of an allocation: its number in the page, and the turn of that entry.
 struct Loan {
     std::uint32_t number = 0, turn = 0;
 };
 
-/// From any thread.
+/// What this rank lends. Owned by its Neighbours; for any thread.
 class Lender {
   public:
     Lender(Gpus& gpus, int device, std::shared_ptr<Ledger> ledger);
     ~Lender();
 
-    /// Its allocation may be lent until forbid(), as often as it is permitted.
+    /// Allows the allocation to be lent until forbid(). Calls are counted.
     void permit(const Pointee& memory);
-    /// Once it is forbidden as often it is taken back, unless the library has allocated it. Returns what is to come
-    /// back before it may be freed; number 0: nothing.
+    /// Undoes one permit(). The last one asks the loan back, unless the library has allocated the memory. Returns the
+    /// loan that has to come back before the memory may be freed; number 0 if there is none.
     Loan forbid(const Pointee& memory);
 
-    /// The number under which all borrowers see the allocation; 0: not all do, or never will (it is not to be lent, or
-    /// of a pool, or virtual memory, which can't be shared this way).
+    /// The number by which messages can refer to the allocation. Lends it if it may be lent. 0 if some borrowers have
+    /// not opened it yet, it may not be lent, or can't be shared (memory of pools, virtual memory).
     std::uint32_t find(const Pointee& memory);
 
-    /// For windows: lends what is permitted now. Throws if it can't be shared, or too much is lent.
+    /// For windows: lends the allocation at once. Throws if it can't be shared, or too many are lent.
     Loan lend_now(const Pointee& memory);
 
-    /// Takes back, and forbids, all that is still permitted.
+    /// Forbids all that is still permitted, and asks it back.
     std::vector<Loan> recall_permitted();
 
     Ledger& ledger() const { return *ledger_; }
 
   private:
     struct Lent {
-        std::byte* base = nullptr;  // nullptr: free
+        std::byte* base = nullptr;  // nullptr if the number is free
         std::size_t size = 0;
         std::uint64_t id = 0;
-        std::uint32_t turn = 0;  // 0: it can't be shared
-        bool everywhere = false;
+        std::uint32_t turn = 0;   // 0 if it can't be shared
+        bool everywhere = false;  // all borrowers have opened it
     };
-    using Key = std::pair<std::byte*, std::uint64_t>;  // of an allocation
+    using Key = std::pair<std::byte*, std::uint64_t>;  // an allocation's base and id
     bool may_lend(const Pointee& memory) const;
     std::uint32_t number_of(const Pointee& memory);
     std::uint32_t free_number(std::uint32_t first, std::uint32_t end) const;
@@ -62,29 +62,31 @@ class Lender {
     Gpus& gpus_;
     const int device_;
     const std::shared_ptr<Ledger> ledger_;
-    std::mutex mutex_;  // of what follows
-    std::map<Key, int> permitted_;
-    std::vector<Lent> lent_ = std::vector<Lent>(most_loans);
-    bool told_of_room_ = false;
+    std::mutex mutex_;                                        // guards what follows
+    std::map<Key, int> permitted_;                            // how often
+    std::vector<Lent> lent_ = std::vector<Lent>(most_loans);  // by number
+    bool told_of_room_ = false;                               // has logged that numbers ran out
 };
 
-/// What one peer lends, as this rank's GPU sees it. Of Borrowers.
+/// What one peer lends to this rank, and where this rank's GPU sees it. Owned by Borrowers, used under its mutex.
 class Borrower {
   public:
-    /// page: the peer's. table: max_regions pointers in memory of the device.
+    /// page: the peer's. own_seat: this rank's. table: in device memory, where kernels find the loans: max_regions
+    /// pointers, by number.
     Borrower(Gpus& gpus, int device, std::shared_ptr<const PageMapping> page, Rank peer, int own_seat,
              std::byte* table);
     Borrower(Borrower&&) noexcept = default;
     ~Borrower();
 
-    /// Opens what is new for references.
+    /// Opens new loans for references, and closes those that are asked back.
     void look();
-    /// Closes what is wanted back.
+    /// Closes the loans that are asked back.
     void give_back();
     bool has_any() const { return open_ != 0; }
     bool has_news() const { return (*page_)->changes.load(std::memory_order_relaxed) != changes_; }
     Rank peer() const { return peer_; }
-    /// For a window. Throws if it can't be opened, or was taken back.
+    /// Opens a loan for a window, and returns where this rank's GPU sees it. Throws if it can't be opened, or was asked
+    /// back.
     std::byte* open_now(Loan loan);
 
   private:
@@ -92,8 +94,8 @@ class Borrower {
     bool open(std::uint32_t number, std::uint32_t turn);
 
     struct Seen {
-        std::uint32_t turn = 0;  // it was opened, or can't be
-        std::byte* at = nullptr;
+        std::uint32_t turn = 0;   // that was opened, or could not be
+        std::byte* at = nullptr;  // nullptr if it could not
     };
     Gpus* gpus_;
     int device_;
@@ -101,23 +103,23 @@ class Borrower {
     Rank peer_;
     int own_seat_;
     std::byte* table_;
-    std::uint32_t changes_ = 0;
-    int open_ = 0;  // for references
-    std::vector<Seen> seen_;
+    std::uint32_t changes_ = 0;  // LendingPage::changes at the last complete look()
+    int open_ = 0;               // number of loans that are open for references
+    std::vector<Seen> seen_;     // by number
 };
 
-/// All that this rank's peers lend. A thread closes what they want back, since they wait for it whatever this rank
-/// does.
+/// What all peers lend to this rank. A thread of its own closes what they ask back, because they wait for that whatever
+/// this rank does. Owned by Neighbours. For any thread, except add(); guarded by mutex_.
 class Borrowers {
   public:
-    /// own: the page of this rank's own ledger, which outlives this: its bell wakes the thread.
+    /// own: the page of this rank's own ledger, whose bell wakes the thread. It must outlive this.
     explicit Borrowers(LendingPage& own) : own_(own) {}
     ~Borrowers();
     Borrowers(const Borrowers&) = delete;
 
-    void add(Borrower borrower) { all_.push_back(std::move(borrower)); }  // before all else
-    void look();
-    bool have_any();
+    void add(Borrower borrower) { all_.push_back(std::move(borrower)); }  // before any other call
+    void look();                                                          // see Borrower
+    bool have_any();                                                      // whether any loan is open for references
     std::byte* open_now(Rank peer, Loan loan);
 
   private:

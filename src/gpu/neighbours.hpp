@@ -1,5 +1,4 @@
-// The ranks of other processes that p2p joins a rank with, and all memory that they have of each other: what it lends
-// and what it borrows.
+// The peers in other processes that a rank on a GPU reaches by p2p, and the memory that they lend each other.
 #pragma once
 
 #include <chrono>
@@ -12,6 +11,7 @@
 
 namespace tutti::gpu {
 
+/// Owned by its communicator. For one thread until borrow_through() has returned, then for any.
 class Neighbours {
   public:
     Neighbours(Gpus& gpus, int device, const Arena& arena)
@@ -21,23 +21,26 @@ class Neighbours {
           ledger_(arena.ledger()),
           lender_(gpus, device, ledger_),
           borrowers_(ledger_->page()) {}
-    /// Takes back what users have registered and may free now.
+    /// Asks back users' registered memory, and waits until it is back, for some seconds at most.
     ~Neighbours();
     Neighbours(const Neighbours&) = delete;
 
-    /// Before it meets them.
+    /// Offers this rank's page and lease to its peers. To be called before meet().
     void offer(Session& session) const;
-    /// Returns the leases of their arenas, by which these are opened. The session outlives this.
+    /// Fetches the pages and leases of all neighbours. Returns the leases, which Ends keeps while it has their arenas
+    /// open. The session must outlive this.
     std::vector<Fd> meet(Session& session, const Places& places, Deadline deadline);
-    /// ends: where kernels look for what is lent to this rank.
+    /// Starts borrowing. ends: its tables are where kernels find the loans.
     void borrow_through(const Ends& ends, const Places& places);
 
     Lender& lender() { return lender_; }
     Borrowers& borrowers() { return borrowers_; }
 
-    /// Memory whose allocation may be lent until forbid(). Without a base: it can't be.
+    /// Allows the allocation at `memory` to be lent until forbid() of the result. The result has no base if it can't
+    /// be.
     Pointee permit(const void* memory, std::size_t bytes);
-    /// When it returns none of them has it open, unless something else permits it. Throws tuttiTimeout that names one.
+    /// Undoes a permit(). Unless another one holds, it waits until no neighbour has the memory open. Throws
+    /// tuttiTimeout, naming one that has.
     void forbid(const Pointee& memory, std::chrono::milliseconds timeout);
 
   private:

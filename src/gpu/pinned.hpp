@@ -1,5 +1,5 @@
-// Host memory that this process' GPUs see: FIFOs of ranks that kernels reach by no other way. Ranks of one process may
-// use the same pages, which the runtime knows once.
+// Host memory that is pinned for this process' GPUs: FIFOs and slots of connections without p2p. Ranks of one process
+// may share pages, which are pinned once and counted.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,17 @@
 
 namespace tutti::gpu {
 
+/// Movable; the last owner of the pages unpins them. For any thread.
 class Pinned {
   public:
-    /// The pages that memory lies in, which stay mapped as long as this lives. Whoever pins some of them pins the same
-    /// ones. Throws tuttiUnhandledCudaError that names the limit on locked memory.
+    /// Pins the whole pages that contain `memory`, which must stay mapped while this lives. Objects whose pages overlap
+    /// must have the same pages. Throws tuttiUnhandledCudaError that names the limit on locked memory.
     Pinned(Gpus& gpus, std::span<std::byte> memory);
     ~Pinned();
     Pinned(Pinned&& other) noexcept;
     Pinned(const Pinned&) = delete;
 
-    /// Where kernels on `device` see what lies at `here`, in the pages.
+    /// The address at which kernels on `device` see `here`, an address in the pages.
     std::byte* seen(int device, std::byte* here) const { return gpus_.seen(device, begin_) + (here - begin_); }
 
   private:

@@ -1,6 +1,6 @@
-// Which ranks of a communicator are on GPUs, and who of them write into each other's memory there (p2p): a function of
-// what all ranks tell before they connect, so that both ends of a connection conclude alike. All other connections of a
-// GPU rank lie in host memory, as those of CPU ranks do.
+// Which ranks of a communicator are on GPUs, and which pairs of them write into each other's GPU memory (p2p). It
+// follows from what all ranks tell before they connect, so both ends of a connection decide alike. All other
+// connections of a rank on a GPU use host memory, as those of CPU ranks do.
 #pragma once
 
 #include <array>
@@ -13,29 +13,30 @@
 
 namespace tutti::gpu {
 
-inline constexpr std::size_t most_devices = 16;  // that a rank tells of
-inline constexpr int most_seats = 32;            // GPU ranks of a host that p2p joins
+inline constexpr std::size_t most_devices = 16;  // in EndpointInfo::reach
+inline constexpr int most_seats = 32;            // ranks on GPUs of one host that p2p can join
 
 /// What every rank tells all others about its GPU before they connect.
 struct EndpointInfo {
-    std::int32_t device = -1;    // in its process; -1: a CPU rank
+    std::int32_t device = -1;    // number in its process; -1 for a CPU rank
     std::int32_t blocks = 0;     // DeviceInfo::blocks
-    std::int32_t shareable = 0;  // 1: `arena` is one
+    std::int32_t shareable = 0;  // 1 if `arena` is a valid handle
     std::int32_t zero = 0;
     Uuid uuid{};
-    std::uint64_t arena_key = 0;
-    Handle arena{};
+    std::uint64_t arena_key = 0;                      // Arena::key(), for ranks of the same process
+    Handle arena{};                                   // for other processes
     std::array<std::uint64_t, most_devices> reach{};  // short_of() of the GPUs whose memory its kernels can use
 };
 
-/// Tells GPUs apart; never 0.
+/// A hash of the uuid that identifies a GPU; never 0.
 std::uint64_t short_of(const Uuid& uuid);
 
+/// A value that never changes, so any thread may read it.
 class Places {
   public:
     Places() = default;
-    /// Of all ranks; of GPUs none where no rank is on one. only: the name of the only transport that may be used, or
-    /// empty.
+    /// infos: of all ranks. gpus: of all ranks, or empty if none is on a GPU. only: the name of the only transport that
+    /// may be used, or empty.
     Places(const std::vector<tutti::EndpointInfo>& infos, std::vector<EndpointInfo> gpus, std::string_view only);
 
     bool any_on_gpu() const { return !gpus_.empty(); }
@@ -44,24 +45,26 @@ class Places {
     const tutti::EndpointInfo& info(Rank r) const { return infos_[static_cast<std::size_t>(r)]; }
     const EndpointInfo& gpu(Rank r) const { return gpus_[static_cast<std::size_t>(r)]; }
 
-    /// Why messages of the two do not go from one's GPU straight into the other's memory; nullptr: they do.
+    /// Why p2p does not join two ranks, for logs; nullptr if it does.
     const char* obstacle(Rank a, Rank b) const;
     bool p2p(Rank a, Rank b) const { return obstacle(a, b) == nullptr; }
 
     /// Whether some rank is on a GPU, and not all pairs are joined by p2p.
     bool through_host() const { return through_host_; }
 
-    /// Whether several ranks on GPUs are threads of one process: what waits for all kernels there waits for others'.
+    /// Whether several ranks on GPUs are in one process. There a CUDA call that waits for all kernels of a device may
+    /// wait for another rank's.
     bool share_processes() const;
 
-    /// Its number among the GPU ranks of its host; -1: there are too many.
+    /// The rank's number among the ranks on GPUs of its host; -1 on a CPU, and for ranks beyond most_seats.
     int seat(Rank r) const { return seats_[static_cast<std::size_t>(r)]; }
+    /// How many seats an arena has room for, in a communicator of `ranks` ranks.
     static int seats(int ranks) { return ranks < most_seats ? ranks : most_seats; }
 
   private:
     bool find_host_pair() const;
 
-    std::vector<tutti::EndpointInfo> infos_;  // empty, as are the others, where no rank is on a GPU
+    std::vector<tutti::EndpointInfo> infos_;  // by rank, as the next two; all empty if no rank is on a GPU
     std::vector<EndpointInfo> gpus_;
     std::vector<int> seats_;
     std::string only_;

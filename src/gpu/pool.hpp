@@ -1,4 +1,4 @@
-// Device memory that the library needs for itself: allocations that are freed with their owners, and parts of one.
+// Device memory for the library itself: allocations that their owners free, and a pool of parts of one allocation.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace tutti::gpu {
 
-/// Device memory in parts of one allocation, made beforehand: CUDA may let an allocation wait for all kernels of the
-/// device, and those of other ranks there may be waiting for this one. From any thread.
+/// Hands out parts of one allocation, made beforehand. A later cudaMalloc might wait for all kernels of the device, and
+/// kernels of other ranks there may wait for this rank. For any thread.
 class Pool {
   public:
     static constexpr std::size_t alignment = 256;
@@ -19,7 +19,7 @@ class Pool {
     ~Pool();
     Pool(const Pool&) = delete;
 
-    std::byte* take(std::size_t bytes);  // nullptr: there is no room
+    std::byte* take(std::size_t bytes);  // not zeroed; nullptr if there is no room
     void give_back(std::byte* part, std::size_t bytes) noexcept;
 
     Gpus& gpus() const { return gpus_; }
@@ -30,17 +30,17 @@ class Pool {
     const int device_;
     std::byte* const memory_;
     std::mutex mutex_;
-    std::map<std::byte*, std::size_t> free_;  // no two are neighbours
+    std::map<std::byte*, std::size_t> free_;  // bytes by address, adjacent parts joined; guarded by mutex_
 };
 
-/// Device memory, freed with its owner.
+/// Owns device memory. One thread at a time.
 class Memory {
   public:
     Memory() = default;
-    /// Zeroed.
+    /// A zeroed allocation; none for 0 bytes.
     Memory(Gpus& gpus, int device, std::size_t bytes)
         : gpus_(&gpus), device_(device), at_(bytes == 0 ? nullptr : gpus.allocate(device, bytes)) {}
-    /// Of the pool, which outlives it, if there is room; as it was left.
+    /// A part of the pool, which must outlive this, or an allocation of its own if the pool has no room. Not zeroed.
     Memory(Pool& pool, std::size_t bytes);
     Memory(Memory&& other) noexcept { *this = std::move(other); }
     Memory& operator=(Memory&& other) noexcept {
@@ -55,8 +55,8 @@ class Memory {
     Gpus* gpus_ = nullptr;
     int device_ = 0;
     std::byte* at_ = nullptr;
-    Pool* pool_ = nullptr;  // that it is a part of
-    std::size_t bytes_ = 0;
+    Pool* pool_ = nullptr;   // that it is a part of; nullptr if it is an allocation of its own
+    std::size_t bytes_ = 0;  // of the part
 };
 
 }  // namespace tutti::gpu

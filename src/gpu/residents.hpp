@@ -1,9 +1,10 @@
-// Whose blocks run on a device. Blocks of ranks that share one wait for each other, so all of them must find room at
-// the same time, or those that have would wait for those that have not. Within a communicator that is certain: its
-// ranks divide the device among them (gpu/budget.hpp). Between communicators whose ranks are threads of one process it
-// is seen to here: one whose ranks do not fit beside those that run waits, on the host, until they have ended.
+// Admission of kernels to a device that ranks share. Blocks of such ranks wait for each other, so all of them must be
+// resident at the same time, or those that are would wait for those that are not. Within a communicator this is
+// certain: its ranks divide the device among them (gpu/budget.hpp). Between communicators whose ranks are threads of
+// one process a Residence ensures it: a communicator whose ranks do not fit beside those that run waits, on the host,
+// until they end.
 //
-// Other processes need nothing of the kind: the driver gives them the whole device in turn.
+// Ranks in other processes need no admission: the driver gives each process the whole device in turn.
 #pragma once
 
 #include <algorithm>
@@ -22,44 +23,46 @@ namespace tutti::gpu {
 
 class Residence;
 
-/// The ranks of one communicator that are threads of this process on one device. Each has a seat.
+/// The ranks of one communicator that are threads of this process on one device; each has a seat. Shared by these
+/// ranks, and for any of their threads.
 class Tenant {
   public:
-    /// The one of that key, which all of its ranks give and no others. share: the most blocks that a rank ever has
-    /// there at a time.
+    /// The tenant with that key, made by the first call. key: the same for all its ranks, and no others. share: the
+    /// most blocks that a rank ever runs there at a time.
     static std::shared_ptr<Tenant> of(Gpus& gpus, int device, std::uint64_t key, int ranks, int share);
     ~Tenant();
     Tenant(const Tenant&) = delete;
 
-    /// Graphs of its ranks have so many blocks each, at most: while one runs, which the seat's mark tells, they are
-    /// there. Nobody asks before a graph is launched.
+    /// Notes that a graph of a rank has so many blocks. Graphs are launched without enter(); while one runs, which the
+    /// seat's event tells, its blocks are counted.
     void captured(int blocks);
 
     int ranks() const { return static_cast<int>(seats_.size()); }
     Residence& residence() const { return *residence_; }
 
-    /// The seat's last launch, by the mark behind it.
+    /// Sets the event behind the seat's last launch.
     void launched(int seat, void* event) { at(seat).event.store(event, std::memory_order_release); }
-    /// The seat of a rank whose kernel is on that stream and waits for one of this seat's, which would come behind it;
-    /// -1: there is none. group: of calls that are launched together.
+    /// The seat of a rank whose kernel, ahead on the same stream, waits for the kernel that this seat is about to
+    /// launch behind it: a deadlock. group: number of the calls that are launched together, which do not count. -1 if
+    /// there is none.
     int blocked_by(int seat, void* stream, std::uint64_t group) const;
 
-    /// Of the seat's kernels: not 0 once one has given up. It stays until leave().
+    /// Sets the word that is not 0 once a kernel of the seat has given up. It must exist until leave().
     void watch(int seat, const std::uint32_t* gave_up) { at(seat).gave_up.store(gave_up, std::memory_order_release); }
-    /// It will not launch all that the others have launched.
+    /// Notes that the seat may not launch all that the others have launched.
     void forsake(int seat) { at(seat).left.store(true, std::memory_order_release); }
-    /// Nor anything else, and its mark is about to go.
+    /// Notes that the seat launches nothing any more. Its event may be destroyed afterwards.
     void leave(int seat);
 
   private:
     friend class Residence;
     struct Seat {
-        std::atomic<void*> event{nullptr};
-        std::atomic<std::uint64_t> collectives{0};
-        std::atomic<void*> stream{nullptr};  // of the last one, and the group of calls that it was in
-        std::atomic<std::uint64_t> group{0};
-        std::atomic<const std::uint32_t*> gave_up{nullptr};
-        std::atomic<bool> left{false};
+        std::atomic<void*> event{nullptr};                   // behind the last launch
+        std::atomic<std::uint64_t> collectives{0};           // launched so far
+        std::atomic<void*> stream{nullptr};                  // of the last collective
+        std::atomic<std::uint64_t> group{0};                 // of calls, that the last collective was in
+        std::atomic<const std::uint32_t*> gave_up{nullptr};  // see watch()
+        std::atomic<bool> left{false};                       // see forsake()
         void begin(void* its_stream, std::uint64_t its_group);
         bool stays() const;
     };
@@ -72,31 +75,33 @@ class Tenant {
     std::vector<Seat> seats_;
     int blocks() const { return std::max(blocks_, captured_); }
 
-    int blocks_ = 0;    // of each rank, while some of them run; under the residence's mutex, as what follows
-    int captured_ = 0;  // of each rank, in any of its graphs
-    int entering_ = 0;  // ranks between enter() and launched()
+    // Guarded by the residence's mutex:
+    int blocks_ = 0;    // of each rank, while kernels of some of them run
+    int captured_ = 0;  // most blocks of a rank in a graph
+    int entering_ = 0;  // launches between enter() and entered()
 };
 
-/// What a rank is about to launch.
+/// A launch that a rank is about to make.
 struct Stay {
     Tenant* tenant;
     int seat;
     int blocks;
-    bool collective;  // the other ranks will launch the like
+    bool collective;  // the other ranks of the tenant will launch the same
     void* stream;
     std::uint64_t group;
-    bool counted = false;  // by enter()
+    bool counted = false;  // in Tenant::entering_
 };
 
+/// A device of this process. Shared by its tenants; for any thread.
 class Residence {
   public:
     static std::shared_ptr<Residence> of(Gpus& gpus, int device);
 
-    int blocks() const { return blocks_; }  // that the device runs at the same time
+    int blocks() const { return blocks_; }  // that fit on the device at the same time
     LaunchOrder& order() { return order_; }
 
-    /// Returns when all of them have room beside whatever others run. stop: gives up by throwing. Whoever has entered
-    /// says so when he has launched, or failed to.
+    /// Waits until all these launches have room beside what other tenants run. stop: called while it waits; may throw
+    /// to give up. The caller then launches, and calls entered() whether that succeeds or fails.
     void enter(std::span<Stay> stays, const std::function<void()>& stop);
     void entered(std::span<Stay> stays);
 
@@ -112,8 +117,8 @@ class Residence {
     const int device_, blocks_;
     LaunchOrder order_;
     std::mutex mutex_;
-    std::vector<Tenant*> tenants_;
-    std::atomic<bool> contended_{false};  // some share the device with themselves, and not all fit at once
+    std::vector<Tenant*> tenants_;        // guarded by mutex_
+    std::atomic<bool> contended_{false};  // some tenant has several ranks here, and not all tenants fit at once
 };
 
 }  // namespace tutti::gpu
