@@ -142,7 +142,7 @@ Fd listen_at(const Address& address) {
         fail_errno("opening a socket for %s failed%s", address.text().c_str(),
                    errno == EMFILE ? " (see `ulimit -n`)" : "");
     const int on = 1;
-    // Not about two listeners, which Linux never allows: about connections of an earlier job that linger in TIME_WAIT.
+    // For connections of an earlier job in TIME_WAIT. Linux never lets two sockets listen at one address with it.
     if (!address.is_local()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_storage where;
     const socklen_t size = address.to(where);

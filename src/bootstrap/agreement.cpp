@@ -11,7 +11,7 @@ Agree frame(Agree::Step step, std::uint64_t call, const Agreement::Value& value)
     return {step, false, value.ok, call, value.number, value.out, value.invitation};
 }
 
-// The first half of the numbers is for rendezvous that nobody has to agree on: see Communicator::next_rendezvous.
+// The lower half of the numbers is for rendezvous without an agreement: see Communicator::next_rendezvous.
 std::uint64_t fresh_number() {
     std::uint64_t number = 0;
     random_bytes(&number, sizeof number);
@@ -59,8 +59,9 @@ void Agreement::propose_to(Rank coordinator) {
     port_.send(coordinator, {Agree::propose, false, ok_, call_, 0, {out_.begin(), out_.end()}, {}});
 }
 
-// A value that this rank holds may have been told to somebody. One that it does not hold has been told to nobody: a
-// coordinator commits when all that are left hold the value. So without one all that are left have to propose first.
+// Chooses the value to commit; false if proposals are missing. A value that this rank holds may have been committed to
+// some member, so it has to be chosen. A value that this rank does not hold can't have been, because a coordinator
+// commits only when all remaining members hold it. So otherwise all remaining members have to propose first.
 bool Agreement::choose() {
     Value fresh{ok_, fresh_number(), {}, {}};
     std::set<Rank> out = out_;
@@ -91,7 +92,7 @@ bool Agreement::choose() {
     return true;
 }
 
-/// Whether a rank has to hold what was chosen before it can be committed.
+/// Whether a rank has to hold the chosen value before it can be committed.
 bool Agreement::counts(Rank rank) const {
     return rank != self_ && !std::ranges::binary_search(chosen_->out, rank) && !port_.is_gone(rank);
 }
@@ -101,8 +102,8 @@ void Agreement::spread() {
     for (Rank r = 0; r < ranks_; ++r) {
         if (!counts(r) || accepted_.contains(r)) continue;
         complete = false;
-        // One that proposes only now has lost its coordinator later than this rank; one that proposes again has given
-        // up its first call, and was asked in that one.
+        // Asks again if a rank has proposed since: either it has lost its former coordinator later than this rank, or
+        // it has given up the call in which it was asked.
         const auto proposal = proposals_.find(r);
         const std::uint64_t call = proposal == proposals_.end() ? 0 : proposal->second.call;
         if (const auto asked = asked_.find(r); asked != asked_.end() && asked->second >= call) continue;
@@ -129,7 +130,7 @@ void Agreement::finish(const Value& value) {
     held_.reset();
     chosen_.reset();
     for (auto p = proposals_.begin();
-         p != proposals_.end();) {  // of those that lost the coordinator before it told them
+         p != proposals_.end();) {  // members that lost the coordinator before its commit came
         if (!p->second.held || p->second.held->number != value.number) {
             ++p;
             continue;
@@ -150,9 +151,9 @@ void Agreement::received(Rank from, const Agree& m) {
             if (port_.is_gone(from)) return port_.send(from, {Agree::exclude, false, false, m.call, 0, {}, {}});
             Proposal p{m.call, m.ok, m.ranks, {}};
             if (auto hold = holds_.extract(from)) p.held = std::move(hold.mapped());
-            if (m.call <= done_[from]) return;  // it was asked before it could propose
+            if (m.call <= done_[from]) return;  // that call ended here before its proposal came
             if (const auto newer = proposals_.find(from); newer != proposals_.end() && m.call < newer->second.call)
-                return;                                         // it came by another connection
+                return;                                         // an old proposal, which came late
             if (p.held && p.held->number == outcome_.number) {  // the coordinator died before it could tell all
                 done_[from] = m.call;
                 return port_.send(from, {Agree::commit, false, false, 0, outcome_.number, {}, {}});

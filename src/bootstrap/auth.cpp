@@ -24,7 +24,7 @@ unsigned char* raw_out(std::span<std::byte> v) {
     return reinterpret_cast<unsigned char*>(v.data());
 }
 
-/// Cells of the size of secrets. Its pages are the process' for good.
+/// An allocator of cells for secrets. Its pages are never unmapped. For any thread.
 class Vault {
   public:
     static std::byte* take() {
@@ -51,7 +51,7 @@ class Vault {
         static auto* const free = new std::vector<std::byte*>;  // outlives all secrets
         return *free;
     }
-    /// Nobody holds it while the process forks, for the child's only thread needs it.
+    /// Held by the forking thread during fork(), so that it is free in the child.
     static std::mutex& mutex() {
         static std::mutex m;
         static const int registered = pthread_atfork([] { m.lock(); }, [] { m.unlock(); }, [] { m.unlock(); });

@@ -14,9 +14,9 @@
 namespace tutti::bootstrap {
 namespace {
 
-// An unauthenticated peer has this long to prove who it is; whoever connects waits a little longer than that.
+// How long an unauthenticated peer has to prove that it has the secret; the connecting end waits longer than that.
 constexpr std::chrono::milliseconds authentication_limit{2000}, dial_limit{5000};
-constexpr int farewell_tries = 50;  // of a millisecond at most
+constexpr int farewell_tries = 50;  // of at most a millisecond each
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
 
 std::shared_ptr<Connection> Connection::start(std::shared_ptr<Connection> made, std::uint32_t events,
                                               std::chrono::milliseconds limit) {
-    struct Closing {  // what the service watches lives on without its user
+    struct Closing {  // the service would keep the connection alive without its user
         Connection* connection;
         ~Closing() {
             if (connection != nullptr) connection->close();
@@ -75,7 +75,7 @@ Connection::~Connection() {
 void Connection::close() {
     if (is_closed()) return;
     if (state_ == State::open) flush();
-    // What is said last is mostly a farewell: without it the peer takes this end for a death.
+    // The last message is mostly a farewell, without which the peer takes this end for a death.
     for (int tries = 0; state_ == State::open && waits_to_write_ && tries < farewell_tries; ++tries) {
         pollfd room{fd_.get(), POLLOUT, 0};
         poll(&room, 1, 1);
@@ -105,7 +105,7 @@ Detached Connection::detach() {
 void Connection::lose_errno(int error) {
     Loss loss{error, false, error == ETIMEDOUT ? silence_in_words : std::strerror(error)};
     loss.ended = error == ECONNRESET || error == EPIPE;
-    // The kernel tells of the network on the way instead of the time-out, where that has said something.
+    // If the network has reported an error (ICMP), the kernel returns that instead of the time-out.
     loss.silent =
         error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
     lose(loss);
@@ -127,7 +127,7 @@ void Connection::lose(const Loss& loss) {
     close();
     try {
         user_->closed(*this, loss);
-    } catch (...) {  // its user can't go on with that
+    } catch (...) {  // the user could not handle the loss
         const Error error = caught();
         shielded("a connection is lost", [&] { user_->failed(*this, error); });
     }
@@ -173,9 +173,9 @@ void Connection::finish_connecting() {
     flush();
 }
 
-// One read per wake-up: the kernel tells again if there is more.
+// Reads once per wake-up; epoll reports again if there is more.
 void Connection::receive() {
-    // Descriptors are only taken from peers that have proven themselves.
+    // Descriptors are taken only from authenticated peers.
     const ssize_t got = incoming_.read(fd_, address_.is_local() && is_open());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) return lose_errno(errno);
@@ -202,13 +202,13 @@ void Connection::digest() {
     incoming_.compact();
 }
 
-// How many bytes were used up; 0: more are needed, or the connection was lost.
+// Returns how many bytes were used up; 0 if more are needed, or the connection was lost.
 std::size_t Connection::digest_handshake(View bytes) {
     const bool initiator = handshake_.is_initiator();
     const std::size_t expected =
         (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator ? proof_size : 0);
     if (state_ == State::hello && bytes.size() >= hello_size && !handshake_.read_hello(bytes.first(hello_size))) {
-        if (!initiator && Handshake::is_of_some_version(bytes)) {  // it shall know why it is not let in
+        if (!initiator && Handshake::is_of_some_version(bytes)) {  // so that the peer knows why it is not let in
             enqueue(handshake_.hello());
             flush();
         }
@@ -232,7 +232,7 @@ std::size_t Connection::digest_handshake(View bytes) {
     return expected;
 }
 
-// False: more bytes are needed, or the connection was lost.
+// Returns false if more bytes are needed, or the connection was lost.
 bool Connection::digest_frame(View bytes) {
     Frame frame;
     const Split split = split_frame(bytes, frame);
@@ -244,7 +244,7 @@ bool Connection::digest_frame(View bytes) {
     Fd descriptor;
     if (const Give* give = std::get_if<Give>(&*message); give != nullptr && give->granted)
         descriptor = incoming_.take_descriptor();
-    incoming_.use(frame.size());  // first: it may detach
+    incoming_.use(frame.size());  // before received(), which may detach
     user_->received(*this, *message, std::move(descriptor));
     return true;
 }
@@ -261,13 +261,13 @@ void Connection::send(Bytes frame, std::shared_ptr<Fd> descriptor) {
         append(frame, seal);
         enqueue(frame, std::move(descriptor));
     } catch (...) {
-        sealing_ = before;  // what was not sent has no number
+        sealing_ = before;  // a frame that was not sent uses no number
         throw;
     }
 }
 
 void Connection::enqueue(View bytes, std::shared_ptr<Fd> descriptor) {
-    if (!flush_asked_ && !waits_to_write_) {  // first: what is queued must not stay
+    if (!flush_asked_ && !waits_to_write_) {  // before add(): if this throws, nothing must be queued
         service_.flush_later(shared_from_this());
         flush_asked_ = true;
     }
@@ -277,7 +277,7 @@ void Connection::enqueue(View bytes, std::shared_ptr<Fd> descriptor) {
 void Connection::flush() {
     flush_asked_ = false;
     if (is_closed() || state_ == State::connecting) return;
-    outgoing_.write(fd_);  // the reading side notices what is wrong, after it has read what came before
+    outgoing_.write(fd_);  // errors are left to receive(), which first reads what came before
     const bool wait = !outgoing_.empty() && (errno == EAGAIN || errno == ENOBUFS);
     if (!outgoing_.empty() && !wait && refused_ == 0) refused_ = errno;
     if (wait != waits_to_write_) service_.change(fd_.get(), wait ? EPOLLIN | EPOLLOUT : EPOLLIN);

@@ -20,7 +20,7 @@ void Consensus::begin(const std::vector<Rank>& out, bool ok) {
     note_outcome();
 }
 
-/// For the thread that waits for it.
+/// Hands the outcome to the waiting thread once there is one.
 void Consensus::note_outcome() {
     if (agreement_.is_under_way()) return;
     monitor_.change([&] {
@@ -103,7 +103,8 @@ void Consensus::received(Rank peer, Agree& agree) {
     if (agree.serial <= talk.heard) return;
     talk.heard = agree.serial;
     std::vector<Rank>& list = talk.partial;
-    if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_)) return void(list.clear());  // no such list
+    if (list.size() + agree.ranks.size() > static_cast<std::size_t>(ranks_))
+        return void(list.clear());  // longer than any list can be
     list.insert(list.end(), agree.ranks.begin(), agree.ranks.end());
     if (agree.more) return;
     agree.ranks = std::exchange(list, {});

@@ -10,13 +10,13 @@
 namespace tutti::bootstrap {
 namespace {
 
-// How long a rendezvous that has failed still tells late-comers why, and how many of a process do: each has sockets.
+// How long a failed rendezvous still tells late-comers why, and how many of a process do so: each has sockets.
 constexpr std::chrono::seconds linger_failed{10};
 constexpr std::ptrdiff_t most_lingering = 8;
-// A member whose connection was reset on the way calls again at once.
+// How long a member has to register again after its connection was reset. It calls again at once.
 constexpr std::chrono::milliseconds time_to_register_again{1000};
 
-// Those of this process. Only touched by the service thread; after a fork the parent's are of no concern.
+// The directories of this process. For the service thread alone; a forked child does not use the parent's.
 std::vector<std::weak_ptr<Directory>>& directories() {
     static auto& all = *new std::vector<std::weak_ptr<Directory>>;
     return all;
@@ -42,7 +42,7 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& r
     std::erase_if(directories(), [](const auto& weak) { return weak.expired(); });
     made->unix_ = Listener::open(service, *made, made->local_, rendezvous.secret, directory_tag);
     if (rendezvous.tcp) {
-        // A process meets again and again at the same launcher's port: an earlier rendezvous that is over makes room.
+        // A process may open one rendezvous after the other at the launcher's port, so those that are over free it.
         for (const auto& weak : directories())
             if (const auto d = weak.lock();
                 d && &d->service_ == &service && d->state_ != State::gathering && rendezvous.tcp.port != 0)
@@ -107,13 +107,13 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     service_.after(time_to_register_again, [weak = weak_from_this(), rank, here]() mutable {
         const auto self = weak.lock();
         if (!self || self->state_ != State::gathering) return;
-        here.text = "its connection was reset, and not made again";  // what it was is not valid any more
+        here.text = "its connection was reset, and not made again";  // Loss::text is not valid any more
         const auto seat = self->seats_.find(rank);
         if (seat != self->seats_.end() && !seat->second.connection) self->probe(rank, here);
     });
 }
 
-/// Asks whether anybody listens where a member has. Nobody: its process has ended.
+/// Calls the address at which a member listens. If the call is refused, the member's process has ended.
 class Directory::Probe : public ConnectionUser {
   public:
     Probe(Directory& directory, Rank rank, const Loss& loss) : directory_(directory), rank_(rank), loss_(loss) {}
@@ -137,7 +137,8 @@ class Directory::Probe : public ConnectionUser {
         tell(loss.silent ? &loss : loss.error == ECONNREFUSED ? &loss_ : nullptr);
     }
     void failed(Connection& connection, const Error& error) override { directory_.failed(connection, error); }
-    /// gone: how it has; nullptr: it is there. May be the end of this probe, and of the directory.
+    /// Reports the result: how the member's connection was lost, or nullptr if its process is there. May destroy this
+    /// probe, and the directory.
     void tell(const Loss* gone) {
         const auto keep = directory_.shared_from_this();
         const Rank rank = rank_;
@@ -152,8 +153,8 @@ class Directory::Probe : public ConnectionUser {
     std::shared_ptr<Connection> connection_;
 };
 
-/// It was reset a while ago, and has not registered again: it may have had its parent by then, and have said so in
-/// vain.
+/// Finds out about a member whose connection was reset and which has not registered again. It may be fine: it had its
+/// parent by then, and its Settled was lost.
 void Directory::probe(Rank rank, const Loss& loss) {
     std::erase_if(probes_, [&](const auto& probe) { return probe->is_of(rank); });
     probes_.push_back(std::make_shared<Probe>(*this, rank, loss));
@@ -161,7 +162,8 @@ void Directory::probe(Rank rank, const Loss& loss) {
     probe->start(seats_.at(rank).member.remote);
 }
 
-/// Rank 0 has no parent: it comes again, unless all have met.
+/// A probe has found the member alive, so it has found its parent. Rank 0 has no parent: it registers again, unless all
+/// have met.
 void Directory::is_there(Rank rank) {
     const auto seat = seats_.find(rank);
     const bool comes_again = rank == 0 && state_ == State::gathering;
@@ -169,7 +171,7 @@ void Directory::is_there(Rank rank) {
     close_if_idle();
 }
 
-/// Its connection has ended, and it has none now.
+/// Handles a member that has lost its connection for good.
 void Directory::lose(Rank rank, const Loss& loss) {
     const Seat& seat = seats_.at(rank);
     if (!seat.settled && state_ == State::gathering) {
@@ -188,7 +190,7 @@ void Directory::on_register(Connection& connection, const Register& request) {
     connection.peer = request.member.rank;
     const bool again = is_again(request.member);
     if (const Member* const former = again ? nullptr : former_of(request))
-        return connection.send(Failure{tuttiRemoteError, -1,  // its number may be none of the next job's
+        return connection.send(Failure{tuttiRemoteError, -1,  // the former rank may not exist in the next job
                                        "an earlier job is still there, whose " + former->text() +
                                            " has ended; the next one meets when that job's rank 0 has, too"});
     connection.send(Welcome{});
@@ -205,7 +207,7 @@ void Directory::on_register(Connection& connection, const Register& request) {
     }
 }
 
-/// Whether that member has registered before, and its connection was reset; this end may still have that, and drops it.
+/// Whether that member registers again after a reset. Drops its old connection if this end still has it.
 bool Directory::is_again(const Member& member) {
     const auto seat = seats_.find(member.rank);
     if (seat == seats_.end() || state_ == State::failed || !(seat->second.member.local == member.local)) return false;
@@ -217,8 +219,9 @@ bool Directory::is_again(const Member& member) {
     return true;
 }
 
-/// Whose place that member takes in the next job at the same rendezvous: all have met, and the process with its number
-/// has ended since; any process of its host will do where the next job has another number of ranks.
+/// The member of an earlier job at this rendezvous whose process has ended, which shows that `request` belongs to the
+/// next job: the member of the same rank and host, or any of that host if the number of ranks differs. nullptr if there
+/// is none.
 const Member* Directory::former_of(const Register& request) const {
     if (state_ != State::complete || !serves_many_) return nullptr;
     const auto makes_room = [&](const auto& seat) {
@@ -310,7 +313,7 @@ void Directory::tell_all(const Failure& failure) {
         if (c->peer >= 0) c->send(failure);
 }
 
-/// Late-comers are told for a while.
+/// Keeps the failed directory open for a while, to tell late-comers.
 void Directory::linger() {
     service_.at(Clock::now() + linger_failed, std::move(lingering_));
     const auto lingers = [&](const std::weak_ptr<Directory>& weak) {
@@ -321,7 +324,8 @@ void Directory::linger() {
         std::ranges::find_if(directories(), lingers)->lock()->close();  // the oldest
 }
 
-// Ranks that have found their places hang up themselves; one that is still about to must not think that all is over.
+// Closes if all have met, all members have closed their connections, and no session of this process needs it. A member
+// that still has a connection would take its end for a failure.
 void Directory::close_if_idle() {
     const auto zero = seats_.find(0);
     const bool met = state_ == State::complete || (zero != seats_.end() && zero->second.settled);

@@ -34,8 +34,8 @@ bool is_rank(Rank rank, int ranks) {
     return rank >= 0 && rank < ranks;
 }
 
-// What the fields of a message are is said once, by fields(): an Out writes them, an In reads them and refuses what
-// they can't be.
+// The fields of each message are listed once, by fields(). An Out writes them; an In reads them and refuses values that
+// are out of range.
 class Out {
   public:
     explicit Out(Bytes& to) : to_(to) {}
@@ -78,7 +78,7 @@ class Out {
 class In {
   public:
     explicit In(View from) : from_(from) {}
-    /// Exactly all was read, and is as it has to be.
+    /// Whether all bytes were read, and all values are in range.
     bool ok() const { return fine_ && from_.ok() && from_.left() == 0; }
 
     template <class Number>

@@ -139,7 +139,7 @@ std::vector<Address> data_interfaces(const Identity& identity) {
     if (!config().socket_ifname.empty()) return rails_here();
     if (m.has(Rendezvous::one_host)) return {Address::loopback()};
     if (!m.tcp || m.host != host_id()) return rails_here();
-    Address here = m.tcp;  // on the host of the rendezvous its address serves as well: see Membership::open_listeners
+    Address here = m.tcp;  // its address serves on its host: see Joining::open_listeners
     here.port = 0;
     return {here};
 }

@@ -25,7 +25,7 @@ struct Seat {
     Bytes info;
     std::map<std::uint64_t, Fd> offers;
     OnFault listener;
-    std::thread::id running;  // who calls the listener right now
+    std::thread::id running;  // the thread that is calling the listener
     std::optional<Fault> fault;
     bool left = false;
     std::optional<Agreement> agreement;
@@ -37,8 +37,8 @@ struct Job : Agreement::Port {
     std::condition_variable changed;
     std::vector<Seat> seats;
     const Secret secret = Secret::random();
-    std::map<std::uint64_t, int> readers;  // of exchanges
-    Rank speaker = -1;                     // whose agreement sends
+    std::map<std::uint64_t, int> readers;  // by exchange
+    Rank speaker = -1;                     // the rank whose agreement is running
     struct Letter {
         Rank from, to;
         Agree message;
@@ -49,7 +49,7 @@ struct Job : Agreement::Port {
     void reach(Rank) override {}
     bool is_gone(Rank rank) const override { return seats[static_cast<std::size_t>(rank)].left; }
 
-    /// Has a rank's agreement do something, and all that follows from it.
+    /// Runs act on a rank's agreement, and delivers all messages that follow from it.
     template <class Act>
     void have(Rank rank, Act&& act) {
         speaker = rank;
@@ -63,7 +63,7 @@ struct Job : Agreement::Port {
         changed.notify_all();
     }
 
-    /// Calls a rank's listener, once. Without the lock, so that it may use its session.
+    /// Calls a rank's listener, once. Releases the lock meanwhile, so that the listener may use its session.
     void tell(Seat& seat, const Fault& fault, std::unique_lock<std::mutex>& lock) {
         if (!seat.listener || seat.left) return;
         const OnFault listener = std::move(seat.listener);
@@ -213,7 +213,7 @@ void InProcessSession::raise(const Fault& raised) {
     std::unique_lock lock(job_->mutex);
     if (mine().fault) return;
     mine().fault = copy_of(fault);
-    mine().listener = nullptr;  // whoever raises a fault knows of it
+    mine().listener = nullptr;  // the rank that raises a fault is not told of it
     for (Seat& s : job_->seats)
         if (!s.fault) s.fault = copy_of(fault);
     job_->changed.notify_all();

@@ -30,7 +30,7 @@ struct Wish {
             std::ranges::any_of(names, [&](const auto& n) { return exact ? name == n : name.starts_with(n); });
         return listed != exclude;
     }
-    /// Where the list names it first: "eth,ib" prefers eth0 to ib0.
+    /// The position of the first entry of the list that matches: "eth,ib" prefers eth0 to ib0.
     std::size_t place(const std::string& name) const {
         if (exclude) return 0;
         const auto at =
@@ -68,7 +68,7 @@ std::vector<Interface> interfaces() {
 
 namespace {
 
-/// The best first.
+/// The interfaces that are up and match, the best first.
 std::vector<Interface> fitting(const std::vector<Interface>& candidates, const std::string& wish_text) {
     const Wish wish(wish_text);
     std::vector<Interface> good;

@@ -12,11 +12,10 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Somebody with another secret may be the process' own previous rendezvous, which is about to end. Not for as long as
-// this.
+// How long answers with another secret are tolerated: they may come from a previous rendezvous that is about to end.
 constexpr std::chrono::seconds refusal_limit{2};
-// Whoever arrives first asks often at first, because ranks mostly start together; later, less often. Over the network
-// all ranks of a job together ask no more often than so: one host answers them.
+// The pauses between calls are short at first, because ranks mostly start together, and grow. In a large job they grow
+// with the number of ranks, because one host answers all of them.
 constexpr std::chrono::microseconds first_pause{200}, longest_pause_local{5000}, longest_pause_remote{50000};
 constexpr std::chrono::nanoseconds first_pause_of_a_rank{500}, longest_pause_of_a_rank{20000};
 
@@ -24,7 +23,7 @@ template <class Pause>
 std::chrono::microseconds pause_among(int ranks, std::chrono::microseconds least, Pause of_a_rank) {
     return std::max(least, std::chrono::duration_cast<std::chrono::microseconds>(of_a_rank * ranks));
 }
-// How long the answer to "who is missing?" may take.
+// How long the directory's answer to an Ask may take.
 constexpr std::chrono::seconds answer_limit{2};
 
 bool is_exhaustion(int error) {
@@ -71,7 +70,7 @@ void Joining::open_directory() {
     try {
         Directory::open(*m_.service_, m_.rendezvous_);
     } catch (const AddressTaken& e) {
-        // On a Unix socket of this job's name, that is another rank 0, and its directory will say so.
+        // If the Unix socket is taken, there is another rank 0 of this job, and its directory will say so.
         if (!e.address.is_local())
             fail(tuttiSystemError,
                  "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is "
@@ -89,8 +88,7 @@ void Joining::open_listeners() {
     Member& mine = m_.roster_.mine();
     mine.local = neighbours.listen_locally(m_.secret_, m_.rank());
     if (!m_.rendezvous_.has(Rendezvous::one_host)) {
-        // On the host of the rendezvous its address serves as well; listing interfaces takes a lock of the whole
-        // kernel.
+        // On the host of the rendezvous, listen at its address: to list interfaces takes a lock of the whole kernel.
         const bool at_rendezvous = m_.rendezvous_.tcp && m_.rendezvous_.host == mine.host;
         Address here = at_rendezvous ? m_.rendezvous_.tcp : rendezvous_interface();
         here.port = 0;
@@ -104,12 +102,12 @@ void Joining::open_listeners() {
     });
 }
 
-// Unix sockets where they can work, TCP where not. Where it isn't known, by turns: an absent Unix socket refuses at
-// once.
+// Calls the directory at its Unix socket if it is on this host, and over TCP if it is not. If its host is not known, it
+// tries them by turns: if there is no such Unix socket, the call is refused at once.
 void Joining::call_directory() {
     const auto& up = m_.neighbours_.parent();
     if (!goes_on() || m_.neighbours_.directory() || (up && up->welcome)) return;
-    if (m_.rank() == 0 && !host_) enter_directory();  // that of an earlier job may have been in the way
+    if (m_.rank() == 0 && !host_) enter_directory();  // an earlier job's rendezvous may have had the address until now
     const bool maybe_here = !m_.rendezvous_.has(Rendezvous::tcp_only) &&
                             (m_.rendezvous_.host == 0 || m_.rendezvous_.host == m_.roster_.mine().host);
     const bool tcp_turn = !maybe_here || (m_.rendezvous_.host == 0 && m_.rendezvous_.tcp && attempts_ % 2 == 1);
@@ -124,7 +122,7 @@ void Joining::call_directory() {
                   m_.rank(),
                   address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
             nullptr);
-    // Of a socket that was only tried in case, what TCP has met with tells more.
+    // If the Unix socket is only tried in case, the trouble that TCP has tells more.
     const bool in_case = address.is_local() && m_.rendezvous_.host == 0 && m_.rendezvous_.tcp &&
                          !m_.rendezvous_.has(Rendezvous::one_host);
     if (trouble_.empty()) trouble_ = (in_case ? m_.rendezvous_.tcp : address).text() + ": no answer";
@@ -142,7 +140,7 @@ void Joining::call_directory() {
 
 void Joining::retry(void (Joining::*what)(), bool local) {
     if (!goes_on()) return;
-    // Ranks that have started together do not come back together.
+    // A random pause, so that ranks that have started together do not come back together.
     std::uint8_t chance;
     random_bytes(&chance, sizeof chance);
     m_.service_->after(pause_ * (256 + chance) / 512, [weak = m_.weak_from_this(), what] {
@@ -157,8 +155,8 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
     if (m_.news_.is(News::State::failed)) m_.shut_soon();
     if (!m_.news_.is(News::State::joining)) return;
     if (connection.welcome && Membership::may_heal(connection, loss))
-        return retry(&Joining::call_directory, false);  // it waits for this rank, and may have something to tell it
-    // Once we are on our way to our parent, the job may be complete without us knowing it yet.
+        return retry(&Joining::call_directory, false);  // the directory waits for this rank, and may have news for it
+    // Once this rank knows its parent, the job may be complete without this rank knowing it yet.
     const bool has_ended = connection.welcome || (times_.let_in != Deadline{} && loss.error == ECONNREFUSED);
     if (has_ended && !parent_)
         return m_.hear(
@@ -184,7 +182,7 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
 
 void Joining::met(const Member& parent) {
     parent_ = parent;
-    pause_ = first_pause;  // whose parent only its children call
+    pause_ = first_pause;  // a parent is only called by its few children
     if (!m_.neighbours_.parent()) call_parent();
 }
 
@@ -210,7 +208,8 @@ void Joining::call_parent_again(const Connection& connection) {
     retry(&Joining::call_parent, connection.address().is_local());
 }
 
-// Rank 0 stays until all have joined, since it is the one that the directory tells of failures then.
+// Closes the connection to the directory. Rank 0 calls it only when all have joined: until then the directory tells it
+// of failures.
 void Joining::leave_directory() {
     const std::shared_ptr<Connection> directory = m_.neighbours_.directory();
     if (!directory) return;
@@ -238,7 +237,8 @@ void Joining::call_parent() {
         return m_.hear(
             {tuttiSystemError, m_.rank(), text("rank %d could not open a socket: %s", m_.rank(), std::strerror(why))},
             nullptr);
-    // It can't have joined without this rank, so it has given up; the directory, which would have said so, has as well.
+    // The parent can't have joined without this rank, so it has given up, and so has the directory, which would have
+    // said so.
     if (why == ECONNREFUSED && !m_.neighbours_.directory())
         return m_.hear({tuttiRemoteError, -1,
                         "the place where the ranks meet was closed before all had joined, and " + p.text() +
@@ -251,8 +251,8 @@ void Joining::finish() {
     if (deadline_) m_.service_->cancel(*deadline_);
     deadline_.reset();
     leave_directory();
-    // Over the network come children, all of which are there now, and later ranks of other hosts: orphans (see
-    // seek_parent()), and those that agree on who is left.
+    // All children are connected now. Over the network only ranks of other hosts connect later: those that seek a new
+    // parent (seek_parent()), and those that agree on who is left.
     const auto comes_by_tcp = [&](const auto& line) {
         return line->member.rank != m_.rank() &&
                (!m_.is_near(line->member) || m_.rendezvous_.has(Rendezvous::tcp_only));
@@ -282,7 +282,7 @@ void Joining::time_up() {
     deadline_ = m_.service_->after(answer_limit, [this] { m_.attempt([this] { name_missing(); }); });
 }
 
-// Nobody who knows more could be asked.
+// Names the ranks that this rank has not heard of, because the directory could not be asked or did not answer.
 void Joining::name_missing() {
     deadline_.reset();
     if (!m_.news_.is(News::State::joining)) return;

@@ -1,10 +1,10 @@
-// What torchrun, tutti-run, Open MPI, MPICH, PRRTE and Slurm tell a process by its environment, and where its ranks
-// meet then.
+// Reads the environment variables of torchrun, tutti-run, Open MPI, MPICH, PRRTE and Slurm, and decides where the ranks
+// meet.
 //
-// With TUTTI_SECRET, that secret lets ranks in. Without it, where the launcher has a PMIx server, rank 0 makes an
-// identity, and the others get it from there. Without that they must all be on one host: then they meet on a Unix
-// socket whose name follows from the user and the job, and the kernel, which says whose process is at the other end,
-// lets them in; what else needs a key has one to which rank 0 adds a random share (Membership::secret()).
+// With TUTTI_SECRET, ranks authenticate with that secret. Without it, if the launcher has a PMIx server, rank 0 makes
+// an identity and the others get it from the server. Without either, all ranks must be on one host. They meet at a Unix
+// socket whose name is derived from the user and the job, and the kernel tells whose process is at the other end. The
+// session's secret then rests on rank 0's random share (Membership::secret()).
 #include <netdb.h>
 #include <sodium.h>
 #include <unistd.h>
@@ -34,12 +34,12 @@ constexpr const char *open_mpi = "Open MPI", *slurm = "Slurm";
 struct Launcher {
     const char* name;
     const char* rank;
-    const char* ranks;  // nullptr: only its server says it
+    const char* ranks;  // nullptr if only the PMIx server says it
     const char* local_rank;
-    const char* local_ranks;  // nullptr: it has none
+    const char* local_ranks;  // nullptr if there is no such variable
 };
 
-// Whoever starts the program itself comes before whoever gave the machines: mpirun works inside of Slurm's jobs.
+// In order of preference: launchers that start the program come before Slurm, since mpirun works inside Slurm's jobs.
 constexpr Launcher launchers[] = {
     {"tutti-run or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -71,7 +71,7 @@ int required(const char* name, const char* because, int low, int high) {
     return *value;
 }
 
-/// A server of PMIx has started this process.
+/// Whether a PMIx server has started this process.
 bool has_pmix() {
     return environment("PMIX_NAMESPACE") && environment("PMIX_RANK");
 }
@@ -103,8 +103,8 @@ void read_numbers(const Launcher& l, Launch& out) {
     out.local_rank = number(l.local_rank, 0, local_limit - 1).value_or(0);
 }
 
-/// The server, of launchers that have one. Not where torchrun or MPICH has been started by one that has: their ranks
-/// have other numbers.
+/// The PMIx server, if the launcher has one. Not if torchrun or MPICH was itself started under PMIx: its ranks have
+/// other numbers there. nullptr if there is none.
 Pmix* pmix_for(const Launcher& l) {
     if (!has_pmix() || (l.name != slurm && l.name != open_mpi && l.ranks != nullptr)) return nullptr;
     std::string why;
@@ -116,8 +116,8 @@ Pmix* pmix_for(const Launcher& l) {
     return pmix;
 }
 
-/// Communicators that were made of the environment, or tried to: all ranks make them in the same order, and each meets
-/// elsewhere.
+/// Counts the communicators that are made from the environment, including failed attempts. All ranks make them in the
+/// same order, and each has a rendezvous of its own.
 std::uint64_t next_call() {
     static std::atomic<std::uint64_t> calls{0};
     return calls++;
@@ -145,7 +145,7 @@ Identity meet_by(Pmix& pmix, const Launch& launch, std::uint64_t call) {
     std::ranges::copy(theirs, identity.bytes.begin());
     sodium_memzero(theirs.data(), theirs.size());
     Rendezvous::of(identity);            // or throws
-    if (opened) opened->all_have_met();  // they are told where: from now on it is closed by who joins there
+    if (opened) opened->all_have_met();  // all ranks have the identity now: joining closes the rendezvous from here on
     return identity;
 }
 
@@ -172,7 +172,7 @@ std::string mpich_job() {
     return "mpich " + std::to_string(getppid());
 }
 
-// Something that all ranks of a job have in common and other jobs of this user do not.
+// A text that all ranks of a job have in common, and that differs between jobs of this user.
 std::string job_of(const Launcher& l) {
     const std::string launcher = l.name;
     const auto value = [](const char* name) { return environment(name).value_or(""); };
@@ -182,7 +182,7 @@ std::string job_of(const Launcher& l) {
         const std::string space = value("PMIX_NAMESPACE");
         return "openmpi " + (space.empty() ? std::to_string(getppid()) : space);
     }
-    return "";  // its rendezvous point says it
+    return "";  // rendezvous_point() identifies the job
 }
 
 std::string rendezvous_point() {
@@ -278,7 +278,8 @@ Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t 
     Bytes context;
     Writer w(context);
     w.number(call);
-    if (one_host) w.number(static_cast<std::uint32_t>(geteuid()));  // users may have other numbers on other hosts
+    if (one_host)
+        w.number(static_cast<std::uint32_t>(geteuid()));  // only on one host: a user may have another uid elsewhere
     w.bytes(std::as_bytes(std::span(job)));
     w.number('\0');
     const std::string point = rendezvous_point();

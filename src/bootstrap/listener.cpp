@@ -10,14 +10,14 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for those that are at work
+constexpr int accepts_per_wake = 16;  // so that a flood of connections leaves time for the others
 constexpr std::chrono::milliseconds pause_when_starved{10}, starved_for_long{1000};
-// All have so long to prove themselves, however many come: ranks of a large job that come at once, or while strangers
-// flood the port, do not push each other out. Whoever comes meanwhile waits in the kernel's queue.
+// The time that every unauthenticated peer has, however many there are: so ranks of a large job that arrive at once, or
+// while strangers flood the port, do not push each other out. New connections wait in the kernel's queue meanwhile.
 constexpr std::chrono::milliseconds grace{100};
 
-/// How many unauthenticated peers may be connected to all listeners of the process at once. The rest of its descriptors
-/// is the program's.
+/// The most unauthenticated peers of all listeners of the process together. The other descriptors are left to the
+/// program.
 std::size_t unauthenticated_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
@@ -38,7 +38,7 @@ std::shared_ptr<Listener> Listener::adopt(Service& service, ConnectionUser& user
     std::shared_ptr<Listener> made(new Listener(service, user, secret, tag));
     made->fd_ = std::move(fd);
     made->address_ = address;
-    service.listeners().push_back(made.get());  // first: what the service watches lives on
+    service.listeners().push_back(made.get());  // before watch(), after which the service keeps the listener alive
     if (!service.watch(made->fd_.get(), EPOLLIN, made)) fail_errno("watching %s failed", address.text().c_str());
     return made;
 }
@@ -70,7 +70,7 @@ void Listener::ready(std::uint32_t) {
             if (!fullest().drop_oldest_unauthenticated()) return starve();
         } else if (errno == EAGAIN || errno == EBADF || errno == EINVAL) {
             return;
-        }  // else: that one connection went before it was accepted; there may be more
+        }  // else: that connection ended before it was accepted; there may be more
     }
 }
 
@@ -82,7 +82,7 @@ void Listener::admit(Fd fd) {
         unauthenticated_.push_back({c, Clock::now()});
 }
 
-/// At all ports of the process.
+/// The number of unauthenticated peers of all listeners of the process.
 std::size_t Listener::unauthenticated() {
     std::size_t all = 0;
     for (Listener* const listener : service_.listeners()) {
@@ -95,12 +95,12 @@ std::size_t Listener::unauthenticated() {
     return all;
 }
 
-/// Its oldest unauthenticated peer has had the time that all have.
+/// Whether the oldest unauthenticated peer has had its time.
 bool Listener::may_drop() const {
     return !unauthenticated_.empty() && Clock::now() - unauthenticated_.front().since >= grace;
 }
 
-/// The one with most unauthenticated peers: who floods one port has nobody sent away who waits at another.
+/// The listener with most unauthenticated peers. A flood of one port does not drop peers of another.
 Listener& Listener::fullest() {
     return **std::ranges::max_element(service_.listeners(), {},
                                       [](const Listener* l) { return l->unauthenticated_.size(); });
@@ -117,13 +117,13 @@ bool Listener::drop_oldest_unauthenticated() {
     return false;
 }
 
-// A waiting connection that can't be accepted would wake the thread again and again.
+// Stops polling for a while: a waiting connection that can't be accepted would wake the thread again and again.
 void Listener::pause() {
     paused_ = service_.after(pause_when_starved, [this] {
         paused_.reset();
         service_.change(fd_.get(), EPOLLIN);
     });
-    service_.change(fd_.get(), 0);  // only now: nobody else would end the pause
+    service_.change(fd_.get(), 0);  // after the timer is set, since nothing else ends the pause
 }
 
 void Listener::starve() {

@@ -16,7 +16,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-/// The library's functions. Never unloaded: it has a thread.
+/// The functions of libpmix, which is never unloaded because it has a thread.
 struct Library {
     decltype(&PMIx_Init) init = nullptr;
     decltype(&PMIx_Finalize) finalize = nullptr;
@@ -25,7 +25,7 @@ struct Library {
     decltype(&PMIx_Fence_nb) fence = nullptr;
     decltype(&PMIx_Get) get = nullptr;
     decltype(&PMIx_Error_string) error_string = nullptr;
-    std::string why;  // it can't be used
+    std::string why;  // the library can't be used; empty if it can
 
     Library() {
         void* const library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -53,7 +53,7 @@ const Library& library() {
     return *instance;
 }
 
-/// What a fence's callback, in the library's thread, and who waits for it share. It outlives both.
+/// Shared by the thread that waits for a fence and the fence's callback in the library's thread; either may end last.
 struct Fence {
     std::mutex mutex;
     std::condition_variable over;
@@ -82,7 +82,7 @@ class Client : public Pmix {
   public:
     explicit Client(const pmix_proc_t& self) : self_(self) {}
     ~Client() override {
-        if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a child that was forked
+        if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a forked child
     }
 
     Process process() override {
@@ -143,7 +143,7 @@ class Client : public Pmix {
         return out;
     }
 
-    /// All ranks of the job. Its own time-out is the server's to keep; this one is kept here.
+    /// A barrier of all ranks of the job. Servers may ignore PMIX_TIMEOUT, so the time-out is kept here.
     void pass_fence(std::chrono::milliseconds timeout) {
         const auto fence = std::make_shared<Fence>();
         const pmix_info_t collect = directive(PMIX_COLLECT_DATA, -1);

@@ -31,10 +31,10 @@ Clock::duration Silence::lasted(int socket) {
 
 Clock::duration Silence::lasted(const Seen& seen, Deadline now) {
     const Clock::duration gap = now - std::exchange(looked_, now);
-    if (gap > 2 * interval()) answered_ += gap;  // this end was stopped, or found no core: that is not the peer's time
-    // The kernel doubles the time between probes of a window that stays full, and between retransmissions into a window
-    // that the peer has shrunk, up to two minutes. So what matters is whether the last of them was answered; of a probe
-    // nobody says when it was sent, so a single one says nothing.
+    if (gap > 2 * interval()) answered_ += gap;  // this process was stopped or starved: not the peer's fault
+    // The kernel doubles the time between probes of a full window, and between retransmissions into a window that the
+    // peer has shrunk, up to two minutes. So what counts is whether the last of them was answered. The kernel does not
+    // say when a probe was sent, so a single unanswered one proves nothing.
     const bool asked = (seen.unacknowledged && seen.since_sent < seen.since_heard) || seen.probes > 1;
     answered_ = asked ? std::max(std::min(answered_, now), now - seen.since_heard) : now;
     return now - answered_;

@@ -17,7 +17,7 @@ struct ControlRoom {
     alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/// As linux/tcp.h has it, which can't be included beside netinet/tcp.h.
+/// The longer tcp_info of linux/tcp.h, which can't be included together with netinet/tcp.h.
 struct LongerTcpInfo {
     tcp_info info;
     std::uint64_t rates[2], bytes[2];
@@ -31,12 +31,12 @@ std::chrono::microseconds round_trip(int socket) {
     LongerTcpInfo told{};
     socklen_t size = sizeof told;
     if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &told, &size) != 0) return {};
-    const std::uint32_t shortest = told.shortest_round_trip_us;  // 0 or all ones: not measured
+    const std::uint32_t shortest = told.shortest_round_trip_us;  // 0 or all ones if not measured
     return std::chrono::microseconds(shortest == 0 || shortest == ~0u ? told.info.tcpi_rtt : shortest);
 }
 
 void Outgoing::add(View bytes, std::shared_ptr<Fd> descriptor) {
-    // A descriptor travels with the first byte of a write, so it begins a new one.
+    // A descriptor travels with the first byte of a sendmsg(), so it begins a new piece.
     if (descriptor || pieces_.empty())
         pieces_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
     else
@@ -77,7 +77,7 @@ ssize_t Outgoing::write_one(const Fd& socket, const Piece& piece) {
 }
 
 ssize_t Incoming::read(const Fd& socket, bool with_descriptors) {
-    std::byte buffer[1 << 16];  // not thread_local: a library with so much of that can not be loaded later (dlopen)
+    std::byte buffer[1 << 16];  // not thread_local: dlopen() fails for libraries with so much static TLS
     ControlRoom control;
     iovec io{buffer, sizeof buffer};
     msghdr message{};
@@ -114,7 +114,7 @@ void Incoming::compact() {
     sodium_memzero(bytes_.data(), used_);
     bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(used_));
     used_ = 0;
-    // One belongs to a frame of which more is to come; what came beside anything else but a Give is nobody's.
+    // At most one can belong to an incomplete frame. Others came with frames that are no Give, and are closed.
     while (descriptors_.size() > (bytes_.empty() ? 0u : 1u)) descriptors_.pop_front();
 }
 
