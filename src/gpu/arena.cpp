@@ -10,7 +10,7 @@ namespace tutti::gpu {
 namespace {
 
 ByKey<Arena>& arenas() {
-    static auto* const all = new ByKey<Arena>;  // outlives every communicator, also those destroyed at exit
+    static auto* const all = new ByKey<Arena>;  // never destroyed: communicators may be destroyed at exit
     return *all;
 }
 
@@ -49,7 +49,7 @@ EndpointInfo Arena::info() const {
     try {
         info.arena = gpus_.share(device_, memory_);
         info.shareable = 1;
-    } catch (const Error& error) {  // then messages with ranks of other processes go through host memory
+    } catch (const Error& error) {  // messages with other processes go through host memory then
         log(Level::info, "GPU %d: its memory can't be shared with other processes: %s", device_, error.what());
     }
     return info;
@@ -57,7 +57,7 @@ EndpointInfo Arena::info() const {
 
 namespace {
 
-/// It is known from here on only: the driver made a handle for the peer.
+/// Opens a peer's arena. Only this shows whether the processes can share memory: the peer could make a handle.
 std::byte* open_arena(Gpus& gpus, int device, Rank self, Rank peer, const Handle& handle) {
     try {
         return gpus.open(device, handle);
@@ -109,7 +109,7 @@ void Ends::open_all(Rank self, const Places& places) {
     }
 }
 
-/// All channels with a peer whose arena is at `remote`.
+/// Makes the ends of all channels with a peer whose arena is at `remote`.
 void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process) {
     const Layout layout{Places::seats(static_cast<int>(theirs_.size()))};
     std::vector<End> ends;

@@ -84,7 +84,8 @@ Exposed Boards::expose(const void* memory, std::size_t bytes, Pointee* permitted
     }
 }
 
-/// By a kernel, so that what peers' kernels read and write there has one order. True if it ended as it should.
+/// Changes gates by a kernel, so that these accesses have an order with those of peers' kernels, and waits for it. True
+/// if it found that no peer touches the windows; false if it gave up.
 bool Boards::change(std::uint32_t first, std::uint32_t count, std::uint32_t key, const std::uint32_t* abort,
                     std::chrono::milliseconds timeout) {
     __atomic_store_n(&answer_->untouched, 0, __ATOMIC_RELAXED);

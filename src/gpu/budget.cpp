@@ -11,12 +11,12 @@
 namespace tutti::gpu {
 namespace {
 
-// Guesses, until a GPU has measured them: lines cost twice the bytes and save a flag's round trip.
-constexpr std::size_t line_limit = 16 * 1024;                         // bytes of a block that go in lines
-constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes worth a channel more
+// Estimates, not measured: lines cost twice the bytes, and save a flag's round trip.
+constexpr std::size_t line_limit = 16 * 1024;                         // most bytes of a block that go in lines
+constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes for which one more channel pays
 constexpr std::size_t slices_message = 4 * 1024 * 1024;
 static_assert(line_limit <= line_bytes);
-constexpr int host_channels = 4;  // through host memory: each has 1 MiB of pinned slots, for every peer that is named
+constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slots for every peer of a program
 static_assert(host_channels <= tutti::collective_channels);
 static_assert(slot_bytes <= slot_bytes_for(few_ranks + 1));
 
@@ -29,7 +29,7 @@ Budget budget_of(const Places& places) {
     std::map<std::pair<std::uint64_t, Uuid>, int> in_process;
     for (Rank r = 0; r < places.ranks(); ++r)
         if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
-    bool alone = true;  // of its process on its GPU, each rank
+    bool alone = true;  // each rank is the only one of its process on its GPU
     // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
     for (Rank r = 0; r < places.ranks(); ++r) {
         const std::uint64_t process = places.info(r).process;
@@ -48,8 +48,8 @@ Budget budget_of(const Places& places) {
     }
     budget.channels = std::min(gpu::collective_channels, budget.share);
     budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
-    // Letting go of what was lent may wait for all kernels of the process on that GPU, and one of another rank may wait
-    // for the caller's.
+    // To close a loan CUDA may wait for all kernels of the process on that GPU, and one of another rank may wait for
+    // the caller's.
     budget.lends = !budget.through_host && !budget.by_reference && alone;
     if (budget.through_host) {
         budget.channels = std::min(budget.channels, host_channels);
@@ -68,9 +68,9 @@ TileLimits limits_of(const Budget& budget) {
     if (!budget.by_reference && !budget.lends) return l;
     l.reference = 0;
     l.mappable_slices = slices_message;
-    // Peers on other GPUs can't refer to all memory, pools' for example, nor other processes to what is not lent, and
-    // ranks cut alike without knowing whose it is: there every message has to fit into a slot, unless users have
-    // promised that it lies in windows (TUTTI_WIN_COLL_SYMMETRIC).
+    // Peers on other GPUs can't refer to memory of pools, for example, nor other processes to memory that is not lent.
+    // All ranks cut data alike, without knowing the others' buffers, so every message has to fit into a slot, unless
+    // users have promised that buffers are in windows (TUTTI_WIN_COLL_SYMMETRIC).
     if (budget.by_reference && !budget.across) l.slices = slices_message;
     return l;
 }

@@ -1,4 +1,4 @@
-// GPUs by the CUDA runtime, which is linked statically and finds the driver when it is first used.
+// Gpus over the CUDA runtime, which is linked statically and loads the driver at its first use.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -18,11 +18,11 @@ namespace {
 
 void check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return;
-    cudaGetLastError();  // it is reported here, not to whoever asks next
+    cudaGetLastError();  // clears the error, which is reported here
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
-/// Of a call whose failure changes nothing here: nor is it left for whoever asks next.
+/// Ignores the result of a call, and clears its error.
 void forget(cudaError_t result) {
     if (result != cudaSuccess) cudaGetLastError();
 }
@@ -52,7 +52,7 @@ class Cuda : public Gpus {
         return *info;
     }
 
-    /// Of a part of one, where it is cut (MIG).
+    /// With MIG, the uuid of the instance (hence _v2).
     Uuid uuid(int device) const override {
         static const auto uuid_of = driver_function<decltype(&cuDeviceGetUuid_v2)>("cuDeviceGetUuid");
         static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
@@ -183,7 +183,7 @@ class Cuda : public Gpus {
             p.base = reinterpret_cast<std::byte*>(base);
             p.id = id;
         }
-        // Pools and virtual memory say for themselves which devices may use them.
+        // For memory of pools and virtual memory its owner sets which devices may use it, so enable() does not suffice.
         int plain = 0;
         p.peers =
             attribute(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) == CUDA_SUCCESS && plain != 0;
@@ -223,7 +223,7 @@ class Cuda : public Gpus {
             driver_function<decltype(&cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
         const OnDevice on(device);
         const NotCaptured capture;
-        int can = 0, fd = -1;  // CUDA's devices and the driver's have the same numbers
+        int can = 0, fd = -1;  // the runtime and the driver number devices alike
         if (attribute(&can, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device) != CUDA_SUCCESS || can == 0)
             fail(tuttiUnhandledCudaError,
                  "the driver makes no dma-buf of GPU %d's memory: it takes the open kernel modules and Linux 5.12",
@@ -262,7 +262,8 @@ class Cuda : public Gpus {
     }
     void run(int device, const Flat& task, void* stream) override {
         if (task.count == 0) return;
-        constexpr std::uint64_t most = 4096, elements = 4 * flat_threads;  // of a block in one go
+        constexpr std::uint64_t most = 4096,
+                                elements = 4 * flat_threads;  // most blocks; elements of a block in one pass
         const std::uint64_t blocks = (task.count + elements - 1) / elements;
         const OnDevice on(device);
         void* arguments[] = {const_cast<Flat*>(&task)};
@@ -271,7 +272,7 @@ class Cuda : public Gpus {
               "launching a pass over an array");
     }
     void run(int device, const OneSidedTask& task, void* stream) override {
-        const bool few = task.kind == OneSidedTask::Kind::wait;  // words to look at
+        const bool few = task.kind == OneSidedTask::Kind::wait;  // it only polls a few words
         const OnDevice on(device);
         void* arguments[] = {const_cast<OneSidedTask*>(&task)};
         check(cudaLaunchKernel(one_sided_kernel(), dim3(task.blocks(), task.jobs()), dim3(few ? 32 : one_sided_threads),
@@ -310,12 +311,12 @@ class Cuda : public Gpus {
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         unsigned long long number = 0;
         const cudaError_t result = cudaStreamGetCaptureInfo(stream_of(stream), &status, &number);
-        if (result == cudaErrorStreamCaptureImplicit) {  // the legacy stream while another one is captured
+        if (result == cudaErrorStreamCaptureImplicit) {  // the legacy stream, while another stream is captured
             cudaGetLastError();
             return 0;
         }
         check(result, "cudaStreamGetCaptureInfo");
-        return status == cudaStreamCaptureStatusActive ? number + 1 : 0;  // theirs may begin with 0
+        return status == cudaStreamCaptureStatusActive ? number + 1 : 0;  // CUDA's numbers may begin with 0
     }
     void mark(int device, void*& event, void* stream) override {
         const OnDevice on(device);
@@ -338,7 +339,7 @@ class Cuda : public Gpus {
         const NotCaptured capture;
         const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
         if (result == cudaErrorNotReady) {
-            cudaGetLastError();  // the caller's next look at it is not for this
+            cudaGetLastError();  // clears it, so that the user's next look does not find it
             return false;
         }
         check(result, "cudaEventQuery");
@@ -369,7 +370,8 @@ class Cuda : public Gpus {
         info.memory = properties.totalGlobalMem;
         info.multiprocessors = properties.multiProcessorCount;
         info.mps = has_mps(device);
-        // Attributes load the kernels: what is loaded lazily, beside one that waits for a peer, may wait for that one.
+        // This loads the kernels. If they were loaded lazily, beside a kernel that waits for a peer, the load might
+        // wait for that kernel.
         const OnDevice on(device);
         const auto fit = [&](const void* kernel, unsigned threads) {
             int blocks = 0;
@@ -394,7 +396,7 @@ class Cuda : public Gpus {
         return info;
     }
 
-    /// Also where the driver does not know.
+    /// False if the driver does not know.
     static bool has_mps(int device) {
         int enabled = 0;
         forget(cudaDeviceGetAttribute(&enabled, cudaDevAttrMpsEnabled, device));
@@ -411,21 +413,21 @@ class Cuda : public Gpus {
         check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority), "cudaStreamCreate");
         return made;
     }
-    /// Of a priority that few streams have, so most likely in another of the device's queues than kernels that wait.
+    /// A stream of the highest priority, which few have, so most likely not in a hardware queue with kernels that wait.
     static cudaStream_t stream_apart() {
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
         return new_stream(greatest);
     }
-    /// Apart from all that users enqueue. Under the mutex.
+    /// The stream for this object's own copies, apart from users' streams. Called under the mutex.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
         return stream != nullptr ? stream : stream = stream_apart();
     }
 
     const int count_;
-    std::mutex mutex_;
-    std::array<cudaStream_t, device_limit> streams_{};
+    std::mutex mutex_;                                  // guards streams_
+    std::array<cudaStream_t, device_limit> streams_{};  // by device
 };
 
 }  // namespace

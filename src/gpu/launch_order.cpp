@@ -32,7 +32,7 @@ void LaunchOrder::Turn::before(void* stream) {
     }
 }
 
-/// Of several the last one follows the others, so there is one mark.
+/// If a turn has several streams, each follows the one before, so one event stands for all.
 void LaunchOrder::Turn::after(void* stream) {
     Gpus& gpus = order_.gpus_;
     const int device = order_.device_;

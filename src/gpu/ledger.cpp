@@ -51,7 +51,7 @@ void Ledger::bury(int seat) {
 void Ledger::recall(std::uint32_t number, std::uint32_t turn) {
     if (!page_->entries[number].turn.compare_exchange_strong(turn, turn + 1, std::memory_order_seq_cst)) return;
     page_->changes.fetch_add(1, std::memory_order_release);
-    full_fence();  // a borrower that does not see this is seen to hold it
+    full_fence();  // either the borrower sees the new turn, or the lender sees that it holds the loan
     const std::lock_guard lock(mutex_);
     for (const Member& b : borrowers_) (*b.page)->ring();
 }
@@ -92,7 +92,7 @@ struct Estates {
 };
 
 Estates& estates() {
-    static auto* const instance = new Estates;  // stays: what is freed while the process ends looks into it
+    static auto* const instance = new Estates;  // never destroyed: memory may be freed at exit
     return *instance;
 }
 

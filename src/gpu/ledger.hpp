@@ -78,7 +78,8 @@ class Ledger {
     void open() { opened_.store(true, std::memory_order_relaxed); }
     /// Drops this process' end of the lease: nobody can fetch it any more.
     void close();
-    /// Whether a borrower may still have the arena, or a loan, open.
+    /// Whether somebody still has the lease: this process until close(), and borrowers that may have memory open. False
+    /// if open() was not called.
     bool is_leased() const;
 
   private:

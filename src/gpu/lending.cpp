@@ -96,18 +96,19 @@ Loan Lender::lend_now(const Pointee& memory) {
     return {k, lent_[k].turn};
 }
 
-/// Under the mutex, as what follows. Not of what was taken back, or freed since.
+/// The number under which the allocation is lent; 0 if it is not. Drops loans that recall_all() has asked back, and
+/// those of memory that was freed since. This and the functions below are called under the mutex.
 std::uint32_t Lender::number_of(const Pointee& memory) {
     std::uint32_t found = 0;
     for (std::uint32_t k = 1; k < most_loans; ++k) {
         Lent& its = lent_[k];
         if (its.base == nullptr) continue;
         if (its.turn != 0 && ledger_->page().entries[k].turn.load(std::memory_order_relaxed) != its.turn)
-            its = {};  // by recall_all()
+            its = {};  // asked back by recall_all()
         else if (its.base == memory.base && its.size == memory.size && its.id == memory.id)
             found = k;
         else if (its.base < memory.base + memory.size && memory.base < its.base + its.size)
-            take_back(k);  // freed: something else lies there
+            take_back(k);  // freed since, as another allocation overlaps it
     }
     return found;
 }
@@ -162,7 +163,7 @@ Borrower::~Borrower() {
 void Borrower::look() {
     const std::uint32_t changes = (*page_)->changes.load(std::memory_order_acquire);
     if (changes == changes_) return;
-    give_back();  // first: what is new may lie where it lay
+    give_back();  // first, since a new loan may have an old one's address
     bool all = true;
     for (std::uint32_t k = 1; k < max_regions; ++k) {
         const std::uint32_t turn = (*page_)->entries[k].turn.load(std::memory_order_acquire);
@@ -206,7 +207,7 @@ void Borrower::close(std::uint32_t number) {
     s = {};
 }
 
-/// False if the lender changed it meanwhile. Throws if it can't be opened.
+/// Opens a loan. False if the lender has asked it back meanwhile. Throws if it can't be opened.
 bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
     const LendingPage::Entry& entry = (*page_)->entries[number];
     Handle handle;
@@ -217,7 +218,7 @@ bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
     Seen& s = seen_[number];
     s = {turn, nullptr};
     (*page_)->held[own_seat_][number].store(turn, std::memory_order_seq_cst);
-    full_fence();  // a lender that does not see this is seen to have taken it back
+    full_fence();  // either the lender sees that the loan is held, or this sees that it was asked back
     if (entry.turn.load(std::memory_order_seq_cst) != turn) {
         close(number);
         return false;
@@ -230,7 +231,7 @@ bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
         }
     } catch (...) {
         close(number);
-        s.turn = turn;  // it is not tried again
+        s.turn = turn;  // so that it is not tried again
         throw;
     }
     (*page_)->borrowed[own_seat_][number].store(turn, std::memory_order_release);
@@ -256,7 +257,7 @@ bool Borrowers::have_any() {
 
 std::byte* Borrowers::open_now(Rank peer, Loan loan) {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) start();  // first: without it nothing would be given back
+    if (!thread_.joinable()) start();  // first, since only the thread gives loans back
     const auto its = std::ranges::find(all_, peer, &Borrower::peer);
     if (its == all_.end()) fail(tuttiInternalError, "rank %d lends nothing", peer);
     return its->open_now(loan);

@@ -17,7 +17,7 @@ struct Allocations {
 };
 
 Allocations& allocations() {
-    static auto* const instance = new Allocations;  // stays: what is freed while the process ends looks into it
+    static auto* const instance = new Allocations;  // never destroyed: memory may be freed at exit
     return *instance;
 }
 

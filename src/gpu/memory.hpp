@@ -5,8 +5,8 @@
 
 namespace tutti::gpu {
 
-/// Allocates zeroed memory; 0 bytes give a pointer, too. Throws tuttiInvalidArgument if there is no such device, and as
-/// Gpus::allocate() if it has no room.
+/// Allocates zeroed memory; 0 bytes give a pointer, too. Throws tuttiInvalidArgument if there is no such device,
+/// tuttiUnhandledCudaError if it has no room.
 void* allocate_for_user(int device, std::size_t bytes);
 
 /// Asks it back where it is lent (gpu/lending.hpp), and frees it once no other process has it open, without waiting for

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::seconds at_the_end{10};
 
-/// Under which a rank offers its ledger's lease beside the page.
+/// The session's key for a rank's lease; its page has the arena's key.
 std::uint64_t lease_key(std::uint64_t arena) {
     return ~arena;
 }
@@ -61,7 +61,8 @@ void Neighbours::forbid(const Pointee& memory, std::chrono::milliseconds timeout
     if (loan.number != 0) await_return({&loan, 1}, timeout);
 }
 
-/// By threads of theirs, whatever those ranks do, as soon as their GPUs let them.
+/// Waits until loans are back. Threads of the neighbours close them, whatever their ranks do, as soon as their GPUs
+/// allow.
 void Neighbours::await_return(std::span<const Loan> loans, std::chrono::milliseconds timeout) {
     const Deadline until = Clock::now() + timeout;
     for (const Loan loan : loans)

@@ -12,11 +12,11 @@ namespace {
 
 struct PinnedPages {
     std::mutex mutex;
-    std::map<std::byte*, int> users;  // of pages, by the first byte
+    std::map<std::byte*, int> users;  // number of objects, by the first byte of their pages
 };
 
 PinnedPages& pinned_pages() {
-    static PinnedPages* instance = new PinnedPages;  // outlives every communicator, also those destroyed at exit
+    static PinnedPages* instance = new PinnedPages;  // never destroyed: communicators may be destroyed at exit
     return *instance;
 }
 

@@ -52,7 +52,7 @@ bool Places::share_processes() const {
 }
 
 bool Places::find_host_pair() const {
-    for (Rank r = 0; r < ranks(); ++r)  // most often that is all there is to see
+    for (Rank r = 0; r < ranks(); ++r)  // pairs with rank 0 first: most often one of them decides
         if (r != 0 && !p2p(0, r)) return true;
     for (Rank a = 1; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b)

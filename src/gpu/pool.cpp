@@ -16,7 +16,7 @@ Pool::~Pool() {
     gpus_.free(device_, memory_);
 }
 
-/// The first that is large enough.
+/// First fit.
 std::byte* Pool::take(std::size_t bytes) {
     const std::size_t size = whole(bytes);
     const std::lock_guard lock(mutex_);

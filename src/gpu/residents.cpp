@@ -17,7 +17,7 @@ struct Residents {
 };
 
 Residents& residents() {
-    static Residents* instance = new Residents;  // outlives every communicator, also those destroyed at exit
+    static Residents* instance = new Residents;  // never destroyed: communicators may be destroyed at exit
     return *instance;
 }
 
@@ -95,7 +95,7 @@ int Tenant::blocked_by(int seat, void* stream, std::uint64_t group) const {
     return -1;
 }
 
-/// Under the mutex, as what follows.
+/// Sets contended_. This and the next two functions are called under the mutex.
 void Residence::recount() {
     int most = 0;
     bool shared = false;
@@ -106,7 +106,8 @@ void Residence::recount() {
     contended_.store(shared && most > blocks_, std::memory_order_release);
 }
 
-/// From the first rank's launch of something to the end of the last one's.
+/// Whether the tenant has kernels under way: from the first rank's launch of an operation to the end of the last
+/// rank's.
 bool Residence::runs(Tenant& tenant) {
     if (tenant.blocks() == 0) return false;
     bool all_stay = true, alike = true;
@@ -139,7 +140,7 @@ bool Residence::makes_room(std::span<const Stay> stays) {
         blocks = std::max(blocks, had);
         taken += tenant->ranks() * blocks;
     }
-    // What goes on needs no room that it has not had since its first rank began.
+    // An operation that other ranks have begun has had its room since its first rank entered.
     if (new_ones && taken > blocks_) return false;
     for (const auto& [tenant, blocks] : wanted) tenant->blocks_ = blocks;
     return true;
