@@ -162,8 +162,8 @@ void Directory::probe(Rank rank, const Loss& loss) {
     probe->start(seats_.at(rank).member.remote);
 }
 
-/// A probe has found the member alive, so it has found its parent. Rank 0 has no parent: it registers again, unless all
-/// have met.
+/// A probe has found the member alive, so it is taken to have its parent. Rank 0 has none: it registers again, unless
+/// all have met.
 void Directory::is_there(Rank rank) {
     const auto seat = seats_.find(rank);
     const bool comes_again = rank == 0 && state_ == State::gathering;

@@ -114,7 +114,7 @@ struct Agreed {
     std::uint64_t number = 0;  // unique among the agreements of the job
     std::vector<Rank> out;     // the ranks that are left out, ascending
     // Where the remaining members may meet: a rendezvous in the process of the lowest one. None if all of them are on
-    // one host, or if all proposed ok and the list they left out, so that there is no reason to meet.
+    // one host, or if all proposed ok and `out` is what the lowest one proposed, so that there is no reason to meet.
     std::optional<Invitation> invitation = {};
 };
 
