@@ -76,8 +76,7 @@ void Membership::call_to_mend(Rank peer) {
     const auto& [made_it, to, since, pause] = found->second;
     if (has_left(peer) && !made_it) return stop_mending(peer, {});
     if (!to) return;  // the peer has to call, within the limit of silence
-    if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr)
-        return;  // the peer answers, or has yet to attach
+    if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr) return;  // it is on its way
     const auto limit = std::min(longest_mending_call, mending_limit());
     const Role role = made_it ? Role::parent : Role::pair;
     if (neighbours_.dial(to, static_cast<std::uint64_t>(peer), role, peer, secret_, limit) == nullptr)

@@ -1,5 +1,5 @@
 // Writing and reading of identities and frames, as fixed-size little-endian fields. A Reader never reads past its end:
-// it returns zeros instead, and ok() is false from then on, so the caller checks once, at the end.
+// it returns zeros or nothing instead, and ok() is false from then on, so the caller checks once, at the end.
 #pragma once
 
 #include <array>
