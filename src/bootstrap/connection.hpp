@@ -21,7 +21,7 @@ struct Loss {
     bool wrong_secret = false;  // the peer could not prove that it has our secret
     const char* text = "";      // valid until closed() returns
     bool late = false;          // the peer's host took the connection, but its process did not answer in time
-    bool ended = false;         // the peer has closed it, or the peer's process has ended
+    bool ended = false;         // the peer's end closed or reset it; a reset may be the network's (may_heal())
     bool silent = false;        // the peer's host does not answer, or can't be reached
 };
 
