@@ -34,6 +34,13 @@ inline constexpr int packs_of_bytes = 1;
 inline constexpr int packs_of_bytes = 2;
 #endif
 
+// A thread asks for packs of so many sources before it uses the first. On sm_100, ptxas 13.0 would spill for two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+inline constexpr int sources_at_once = 1;
+#else
+inline constexpr int sources_at_once = 2;
+#endif
+
 template <class F>
 struct Lanes {
     typename F::Lane lane[F::lanes];
@@ -127,15 +134,15 @@ TUTTI_DEVICE void add_pack(Lanes<F> (&sum)[2], const Pack& pack, int k, const Te
     }
 }
 
-/// Every thread asks for `unroll` packs of two sources at once: with 8 packs under way, 48 KiB a block, all types but
-/// 8-bit floats reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once lie side by side.
+/// Every thread asks for `unroll` packs of each of sources_at_once sources. With 8 packs under way, 48 KiB a block, fp32
+/// and bf16 reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once lie side by side.
 template <class F, ReduceOp op, int unroll>
 TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t packs) {
     const std::size_t stride = threads() * unroll;
     for (std::size_t first = thread(); first < packs; first += stride) {
         Lanes<F> sum[unroll][2];
-        for (int k = 0; k < t.source_count; k += 2) {
-            const bool both = k + 1 < t.source_count;
+        for (int k = 0; k < t.source_count; k += sources_at_once) {
+            const bool both = sources_at_once == 2 && k + 1 < t.source_count;
             Pack one[unroll], other[unroll];
             load_packs(t, k, head, first, packs, one);
             if (both) load_packs(t, k + 1, head, first, packs, other);
@@ -295,7 +302,7 @@ TUTTI_DEVICE Outcome reduce(const Terms& t, std::size_t bytes, const Limits& lim
         body = head + packs * sizeof(Pack);
         if (detail::is_copy(t))
             detail::copy_packs(t, head, packs);
-        else if (F::lanes == 8 && t.source_count == 2)  // as constant as F
+        else if (detail::sources_at_once == 2 && F::lanes == 8 && t.source_count == 2)  // as constant as F
             detail::reduce_two<F, op, 4>(t, head, packs);
         else
             detail::reduce_packs<F, op, F::lanes == 8 ? detail::packs_of_bytes : 4>(t, head, packs);
