@@ -23,7 +23,7 @@ static_assert(crypto_aead_xchacha20poly1305_ietf_KEYBYTES == bootstrap::Secret::
 
 }  // namespace
 
-/// The key schedule, wiped when it goes, where core dumps leave it out.
+/// The key schedule. Its pages are left out of core dumps, and wiped when it is destroyed.
 struct Cipher::Aes {
     crypto_aead_aes256gcm_state state;
     static void* operator new(std::size_t bytes) { return bootstrap::take_pages(bytes); }
@@ -85,7 +85,7 @@ void Cipher::seal(bootstrap::View plain, std::byte* out) {
     next_nonce();
     if ((kind_ & in_clear) == 0) return encrypt(plain, out, {});
     if (!plain.empty()) std::memcpy(out, plain.data(), plain.size());
-    encrypt({}, out + plain.size(), {out, plain.size()});  // of the copy: the sender may write on
+    encrypt({}, out + plain.size(), {out, plain.size()});  // the MAC of the copy: the sender may change the original
 }
 
 bool Cipher::open(bootstrap::View sealed, std::byte* out) {
@@ -98,7 +98,7 @@ bool Cipher::open(bootstrap::View sealed, std::byte* out) {
     return true;
 }
 
-/// seen: what the MAC is of beside the text, and travels in the clear.
+/// seen: data that the MAC covers too, and that travels in the clear.
 void Cipher::encrypt(bootstrap::View plain, std::byte* out, bootstrap::View seen) {
     if ((kind_ & aes) != 0)
         crypto_aead_aes256gcm_encrypt_afternm(raw(out), nullptr, raw(plain), plain.size(), raw(seen), seen.size(),

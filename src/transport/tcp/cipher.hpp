@@ -1,5 +1,5 @@
-// Encryption, or authentication alone, of one direction of one data socket: each call seals or opens the next message.
-// Keys are of that connection and direction alone, so a count is a nonce that never comes twice.
+// Encrypts, or only authenticates, one direction of one data socket. Each call seals or opens the next message. Every
+// connection and direction has a key of its own, so the message's number is a nonce that is never used twice.
 #pragma once
 
 #include <array>
@@ -12,29 +12,30 @@
 
 namespace tutti::tcp {
 
+/// Owned by an Outbox, for sealing, or an Inbox, for opening. Used under the engine's lock.
 class Cipher {
   public:
-    /// Bits: the algorithm, and whether the message is sealed in the clear, by its MAC alone.
+    /// Bits: the algorithm, and whether messages stay in the clear and only a MAC is added.
     enum Kind : std::uint8_t { none = 0, xchacha = 1, aes = 2, in_clear = 4, xchacha_mac = 5, aes_mac = 6 };
-    static constexpr std::size_t extra = 16;  // bytes more when sealed: the MAC
+    static constexpr std::size_t extra = 16;  // bytes that sealing adds: the MAC
 
-    /// The algorithms that this machine has, as bits: AES-256-GCM where the processor helps.
+    /// The algorithms that this machine has, as bits of Kind. AES-256-GCM needs the processor's support.
     static std::uint8_t available();
-    /// What two ranks use that have these; the same on both.
+    /// The kind that two ranks use. one, other: what available() returned on each; their order does not matter.
     static Kind choose(Protection wanted, std::uint8_t one, std::uint8_t other);
-    /// Whether such a number is a kind that this machine has.
+    /// Whether `kind`, which a peer may have sent, is a Kind that this machine has.
     static bool has(std::uint8_t kind);
     static Protection protection(Kind kind);
     /// For the log.
     static const char* describe(Kind kind);
 
-    /// key: of the handshake.
+    /// kind: not none. key: this direction's, from the handshake; the cipher's own key is derived from it.
     Cipher(Kind kind, const bootstrap::Secret& key);
     ~Cipher();
 
-    /// out: plain.size() + extra bytes.
+    /// Seals the next message. out: plain.size() + extra bytes.
     void seal(bootstrap::View plain, std::byte* out);
-    /// out: sealed.size() - extra bytes. False if anybody has touched it.
+    /// Opens the next message. out: sealed.size() - extra bytes. False if the message was changed on its way.
     bool open(bootstrap::View sealed, std::byte* out);
 
   private:
@@ -45,9 +46,9 @@ class Cipher {
 
     const Kind kind_;
     const bootstrap::Secret key_;
-    std::uint64_t number_ = 0;
+    std::uint64_t number_ = 0;  // of the next message
     std::array<unsigned char, 24> nonce_{};
-    std::unique_ptr<Aes> aes_;
+    std::unique_ptr<Aes> aes_;  // nullptr unless kind_ is AES
 };
 
 }  // namespace tutti::tcp

@@ -6,7 +6,7 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr std::size_t plain_buffer = 16 * 1024;  // longer bodies are read to where they belong
+constexpr std::size_t plain_buffer = 16 * 1024;  // the rest of a longer body is read straight to its place
 constexpr std::size_t sealed_buffer = 2 * (slot_bytes + sizeof(net::Header) + 2 * Cipher::extra);
 constexpr const char* was_changed = "what came over the connection was changed on its way";
 
@@ -14,7 +14,7 @@ constexpr const char* was_changed = "what came over the connection was changed o
 
 Inbox::Inbox(std::unique_ptr<Cipher> opening, bootstrap::View unread)
     : opening_(std::move(opening)),
-      // A dialer has read at most what its connection's buffer holds.
+      // unread is bounded: a dialer reads no more than the buffer of its connection holds.
       buffer_(std::max(opening_ ? sealed_buffer : plain_buffer, unread.size())),
       end_(unread.size()) {
     std::ranges::copy(unread, buffer_.begin());
@@ -23,7 +23,7 @@ Inbox::Inbox(std::unique_ptr<Cipher> opening, bootstrap::View unread)
 std::array<iovec, 2> Inbox::room() {
     if (begin_ == end_) begin_ = end_ = 0;
     const std::size_t needed = in_body_ ? header_.bytes + Cipher::extra : sizeof(net::Header) + Cipher::extra;
-    if (opening_ && buffer_.size() < 2 * needed) buffer_.resize(2 * needed);  // on a long path
+    if (opening_ && buffer_.size() < 2 * needed) buffer_.resize(2 * needed);  // slots are larger on a long path
     if (begin_ > 0 && buffer_.size() - begin_ < (opening_ ? needed : buffer_.size())) {
         std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
         end_ -= begin_;
@@ -62,7 +62,8 @@ const char* Inbox::digest(net::Recipient& to) {
     }
 }
 
-/// Sets in_body_ if there was a whole one.
+/// Takes a header from the buffer and passes it on. Sets in_body_ if a whole one was there. Returns why the connection
+/// is lost; nullptr if it is not.
 const char* Inbox::read_header(net::Recipient& to) {
     const std::size_t size = sizeof header_ + (opening_ ? Cipher::extra : 0);
     if (end_ - begin_ < size) return nullptr;

@@ -1,5 +1,5 @@
-// The frame that is arriving over one data socket, and what has come behind it. Bodies are read to where their
-// recipient wants them, or opened to there if the socket is encrypted. Used under the engine's lock.
+// The frame that is arriving over one data socket, and the bytes that have arrived after it. Bodies are read straight
+// to where their recipient wants them, or decrypted to there if the socket is encrypted.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,16 +13,18 @@
 
 namespace tutti::tcp {
 
+/// Owned by a Stream; used under the engine's lock.
 class Inbox {
   public:
-    /// opening: nullptr if the socket is not encrypted. unread: what came with the handshake, and goes ahead.
+    /// opening: nullptr if the socket is not protected. unread: bytes that arrived with the handshake; copied, and
+    /// digested first.
     Inbox(std::unique_ptr<Cipher> opening, bootstrap::View unread);
 
-    /// Where the next bytes go, for readv(): what is missing of a plain body, which may be nothing, then the buffer.
+    /// Where readv() is to put the next bytes: the missing part of a plain body, which may be empty, then the buffer.
     std::array<iovec, 2> room();
-    /// So many have been written there.
+    /// Says that the first `bytes` bytes of room() have been filled.
     void add(std::size_t bytes);
-    /// Passes on all that is whole. nullptr, or why the connection is lost.
+    /// Passes on all complete frames. Returns why the connection is lost; nullptr if it is not.
     const char* digest(net::Recipient& to);
 
   private:
@@ -30,12 +32,12 @@ class Inbox {
     std::size_t direct() const { return in_body_ && !opening_ ? header_.bytes - have_ : 0; }
 
     const std::unique_ptr<Cipher> opening_;
-    std::vector<std::byte> buffer_;  // [begin_, end_) has arrived and was not looked at
+    std::vector<std::byte> buffer_;  // [begin_, end_) has arrived and was not digested yet
     std::size_t begin_ = 0, end_ = 0;
-    net::Header header_{};
-    bool in_body_ = false;        // header_ has been passed on
-    std::byte* place_ = nullptr;  // of its body
-    std::size_t have_ = 0;        // bytes of that
+    net::Header header_{};        // of the frame that is arriving
+    bool in_body_ = false;        // header_ was passed to the recipient, and its body is not complete
+    std::byte* place_ = nullptr;  // where the body goes
+    std::size_t have_ = 0;        // bytes of a plain body that are at place_
 };
 
 }  // namespace tutti::tcp

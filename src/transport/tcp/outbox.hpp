@@ -1,5 +1,5 @@
-// The frames that wait to be sent over one data socket, in order, sealed if it is encrypted. Bodies are sent from where
-// they lie, unless they are sealed or copied. Used under the engine's lock.
+// The queue of frames to be sent over one data socket, sealed if the socket is protected. Bodies are sent from where
+// they lie, unless they are sealed or copied.
 #pragma once
 
 #include <sys/uio.h>
@@ -14,25 +14,26 @@
 
 namespace tutti::tcp {
 
+/// Owned by a Stream; used under the engine's lock.
 class Outbox {
   public:
-    /// What sendmsg() takes: no piece is empty.
+    /// An iovec list for sendmsg(), without empty pieces, and the sum of its bytes.
     struct Pieces {
         std::span<iovec> list;
         std::size_t bytes;
     };
 
-    /// sealing: nullptr if the socket is not encrypted.
+    /// sealing: nullptr if the socket is not protected.
     explicit Outbox(std::unique_ptr<Cipher> sealing) : sealing_(std::move(sealing)), frames_(plain_frames) {}
 
     bool has_room() const { return count_ < (sealing_ ? sealed_frames : plain_frames); }
     bool is_empty() const { return count_ == 0; }
 
-    /// As Endpoint::queue().
+    /// See net::Endpoint::queue(). Only if has_room().
     void queue(const net::Header& header, const std::byte* body, bool copied);
-    /// All that is queued and not sent. Valid until the next call of anything here.
+    /// All that is queued and not sent. Valid until the next call of queue(), pieces() or sent().
     Pieces pieces();
-    /// The first so many bytes of pieces() have gone.
+    /// Says that the first `bytes` bytes of pieces() have been sent.
     void sent(std::size_t bytes);
 
   private:
@@ -48,8 +49,8 @@ class Outbox {
     const std::unique_ptr<Cipher> sealing_;
     std::vector<Frame> frames_;  // a ring
     unsigned first_ = 0, count_ = 0;
-    std::size_t sent_ = 0;  // bytes of the first one
-    std::array<iovec, 2 * plain_frames> pieces_;
+    std::size_t sent_ = 0;                        // bytes of the first frame
+    std::array<iovec, 2 * plain_frames> pieces_;  // what pieces() returns
 };
 
 }  // namespace tutti::tcp

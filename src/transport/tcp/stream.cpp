@@ -20,7 +20,8 @@ std::string ends_of(const Fd& fd) {
     return bootstrap::bound_address(fd).text() + " to " + there;
 }
 
-/// The kernel tells of the network on the way instead of the time-out, where that has said something.
+/// Whether the errno means that the peer's host was silent. The kernel reports an ICMP error that it got meanwhile
+/// instead of ETIMEDOUT.
 bool is_silence(int error) {
     return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
            error == ENETDOWN;
@@ -61,7 +62,7 @@ bool Stream::send() {
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) {
             writable_ = false;
-            if (errno != EAGAIN && errno != ENOBUFS) {  // what came before the end is still to be read
+            if (errno != EAGAIN && errno != ENOBUFS) {  // receive() first reads what arrived before the end
                 refused_ = errno;
                 readable_ = ended_ = true;
             }
@@ -88,7 +89,7 @@ Clock::duration Stream::listen_for_silence() {
     return silent;
 }
 
-/// False if what has arrived shows that the connection is lost.
+/// Passes on what has arrived. False, with trouble(), if it breaks the protocol.
 bool Stream::digest(Recipient& to) {
     const char* const why = inbox_.digest(to);
     return why == nullptr || lose(why);

@@ -1,6 +1,5 @@
-// One data socket that has passed its handshake: what it is ready for, and why it can't go on. Bodies go from and to
-// the memory of FIFOs without a copy in between, or through the cipher (outbox.hpp, inbox.hpp). Used under the engine's
-// lock.
+// One data socket that has passed its handshake: whether it can be read and written, and why it can't go on. Bodies go
+// from and to the memory of FIFOs without a copy in between, or through the cipher (outbox.hpp, inbox.hpp).
 #pragma once
 
 #include <string>
@@ -14,9 +13,10 @@ namespace tutti::tcp {
 
 using net::Header, net::Recipient;
 
+/// Owned by a link; used under the engine's lock.
 class Stream : public net::Endpoint {
   public:
-    /// silence limit: how long the peer's host may be silent.
+    /// silence_limit: how long the peer's host may be silent.
     Stream(bootstrap::Detached socket, Cipher::Kind cipher, std::chrono::milliseconds silence_limit);
 
     int fd() const { return fd_.get(); }
@@ -27,10 +27,10 @@ class Stream : public net::Endpoint {
     }
     bool is_empty() const override { return outbox_.is_empty(); }
 
-    /// Nothing to send, nothing known to have arrived.
+    /// Whether there is nothing to send and nothing known to have arrived, while the connection stands.
     bool idle() const { return outbox_.is_empty() && !readable_ && !unread_ && trouble().empty(); }
 
-    /// What epoll has said.
+    /// events: what epoll has reported for fd(), edge-triggered.
     void heard(std::uint32_t events);
 
     bool send() override;
@@ -38,16 +38,17 @@ class Stream : public net::Endpoint {
     std::string describe() const override { return addresses_; }
     Cipher::Kind cipher() const { return cipher_; }
 
-    /// With trouble(): the connection has ended, nothing that came over it was wrong.
+    /// Whether trouble() is the end of the connection, and not bytes that break the protocol.
     bool has_ended() const { return end_ != End::none; }
-    /// And that because the peer's host has been silent for the limit.
+    /// Whether the connection has ended because the peer's host was silent or could not be reached.
     bool by_silence() const { return end_ == End::silent; }
 
-    /// To be called now and then: how long the peer's host has been silent; trouble() if that is too long.
+    /// Returns how long the peer's host has been silent, and sets trouble() if that is longer than the limit. To be
+    /// called every Silence::interval().
     Clock::duration listen_for_silence();
 
   private:
-    static constexpr std::size_t bytes_per_call = 1 << 20;  // so that no socket starves the others
+    static constexpr std::size_t bytes_per_call = 1 << 20;  // bounds send() and receive(), so that no socket starves
 
     enum class End { none, broken, silent };
 
@@ -55,16 +56,16 @@ class Stream : public net::Endpoint {
     void end(int error);
 
     Fd fd_;
-    const std::string addresses_;
+    const std::string addresses_;  // of both ends, for describe()
     const Cipher::Kind cipher_;
     const std::chrono::milliseconds silence_limit_;
     bootstrap::Silence silence_;
     Outbox outbox_;
     Inbox inbox_;
-    bool unread_;      // something came with the handshake
-    int refused_ = 0;  // errno: why nothing more can be sent
+    bool unread_;      // the inbox has bytes that arrived with the handshake, and were not digested
+    int refused_ = 0;  // the errno of a failed send; 0 while sending is possible
     End end_ = End::none;
-    bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the peer's end has come, or will soon
+    bool readable_ = true, writable_ = true, ended_ = false;  // ended_: the end of the stream is due; reads go on to it
 };
 
 }  // namespace tutti::tcp
