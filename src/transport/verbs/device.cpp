@@ -16,13 +16,14 @@
 namespace tutti::verbs {
 namespace {
 
-/// To let others write takes leave to write oneself; to be read locally takes none.
+/// Verbs grants remote writes only together with local ones; local reads need no flag.
 constexpr int flags_of(Access access) {
     return access == Access::remote_writes ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
 }
 
-/// What an adapter tells. A port that goes down may come up again before anybody gives up: the completions decide. What
-/// else makes connections useless is noted, and they look it up.
+/// Receives an adapter's asynchronous events, on the service thread, and records them in Health. A port that goes down
+/// may come up again before a connection's retries end, so its connections go on until they fail, or notice how long it
+/// has been down. All other events that make connections useless are noted, and the connections look them up.
 class Events : public bootstrap::Watcher {
   public:
     Events(const Library& library, ibv_context* context, std::string name, std::shared_ptr<Health> health)
@@ -79,7 +80,7 @@ class Events : public bootstrap::Watcher {
     const std::shared_ptr<Health> health_;
 };
 
-/// Entry `index` of a port's table; of no bytes if it is empty.
+/// Entry `index` of a port's GID table. Its bytes are all 0 if the entry is empty.
 Gid gid_at(const Device& device, int port, int index) {
     ibv_gid_entry entry{};
     Gid gid;
@@ -121,7 +122,7 @@ void Device::watch() {
     const int fd = context_->async_fd;
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return;
     service_ = bootstrap::Service::get();
-    // Not waiting: the service thread may be waiting for whoever looks for adapters.
+    // Posted without waiting: the service thread may itself be waiting for the thread that opens the adapters.
     auto events = std::make_shared<Events>(library_, context(), name_, health_);
     service_->post([service = service_.get(), fd, events] { service->watch(fd, EPOLLIN, events); });
 }
@@ -147,7 +148,7 @@ void Device::forget(const void* queue) const {
 
 ibv_port_attr Device::query(int port) const {
     ibv_port_attr attributes{};
-    // The function fills the part that all versions of the library have.
+    // The function fills only the part of the structure that all versions of the library have.
     auto* const common = reinterpret_cast<_compat_ibv_port_attr*>(&attributes);
     if (library_.query_port(context(), static_cast<std::uint8_t>(port), common) != 0) attributes.state = IBV_PORT_NOP;
     return attributes;
@@ -155,8 +156,9 @@ ibv_port_attr Device::query(int port) const {
 
 Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) const {
     errno = 0;
-    // In any order: whatever arrives is looked at after its completion, or that of what was sent after it, which tells
-    // that all of it is there. No message is written over an earlier one before the peer has heard that this was taken.
+    // Relaxed ordering is safe: what arrives is read only after its own completion or that of a later frame, and a
+    // completion means that all earlier writes are there. A message overwrites an earlier one only after the peer has
+    // received the earlier one's credit.
     const auto flags = static_cast<unsigned>(flags_of(access) | optional_access_);
     Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, reinterpret_cast<std::uintptr_t>(memory), flags),
                          library_.dereg_mr);
@@ -167,7 +169,7 @@ Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) con
 Owned<ibv_mr> Device::enlist(const DeviceSlots& slots) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(slots.memory.data());
     errno = 0;
-    // In the order of writes: a completion in the host's memory says nothing of what is on its way to the GPU's.
+    // No relaxed ordering: a completion in host memory says nothing about writes that are on their way to the GPU.
     Owned<ibv_mr> region(library_.reg_dmabuf_mr(domain(), 0, slots.memory.size(), begin, slots.fd.get(),
                                                 flags_of(Access::remote_writes)),
                          library_.dereg_mr);
@@ -197,7 +199,7 @@ bool Port::look_up(const Wish& wish) {
 
 namespace {
 
-/// The ports of this machine that are active, and what is said of those that are not used.
+/// Opens all adapters of this machine, and sorts their ports into those that can be used and those that can't.
 class Search {
   public:
     Search(const Library& library, const Wish& wish) : wish_(wish), list_(wish.adapters) {
@@ -210,7 +212,7 @@ class Search {
         }
     }
 
-    /// Those that go well together.
+    /// The active ports that find_ports() returns; adds the others to skipped().
     std::vector<Port> matching() {
         std::vector<Port> ports;
         const auto best = std::ranges::max_element(active_, {}, &Port::speed);  // of equal ones, the first
@@ -226,7 +228,7 @@ class Search {
         }
         return ports;
     }
-    /// Why some are not used.
+    /// The reasons why ports are not used, as one text.
     const std::string& skipped() const { return skipped_; }
 
   private:
@@ -254,7 +256,7 @@ class Search {
             return false;
         port.pkey_index = static_cast<std::uint16_t>(wish_.pkey_index);
         port.pkey = ntohs(key);
-        return (port.pkey & 0x7fff) != 0;  // an empty entry
+        return (port.pkey & 0x7fff) != 0;  // 0 in an empty entry
     }
     void skip(const Port& port, const std::string& reason) {
         skipped_ += (skipped_.empty() ? "" : ", ") + port.text() + " is " + reason;

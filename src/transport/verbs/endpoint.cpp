@@ -18,15 +18,17 @@ using std::chrono::milliseconds;
 
 constexpr std::uint32_t version = 3;
 constexpr unsigned wanted_requests = 256;
-constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // of a work request's number
-constexpr std::uint8_t receiver_retries = 6;                  // for receive requests; 7 would be for ever
-// 0.5 s, so 4 s in all: what is lost in a network is soon made up for. A port, a cable or a switch that is away for
-// longer costs a new connection each time (Ends::leave_endpoint), until a host may be silent no longer.
+constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // marks a receive in wr_id
+constexpr std::uint8_t receiver_retries = 6;                  // rnr_retry; 7 would mean without end
+// The longest wait for an acknowledgement that is chosen here: 4.096 us * 2^17 = 0.5 s, about 4 s with all retries.
+// Packets lost in a network are soon replaced. A port, cable or switch that is down for longer costs a new connection
+// each time (Ends::leave_endpoint), until the silence limit of the host has passed.
 constexpr std::uint8_t longest_timeout = 17;
-constexpr milliseconds longest_down{4000};
-constexpr milliseconds linger_at_most{200};
+constexpr milliseconds longest_down{4000};   // of this end's port, before the connection is given up
+constexpr milliseconds linger_at_most{200};  // in the destructor
 
-/// An adapter waits 4.096 us * 2^n for an acknowledgement, and repeats itself: the n for a limit, where nobody chooses.
+/// The queue pair's timeout: n, for 4.096 us * 2^n until a packet is sent again. Where the user has chosen none, the
+/// largest n with which all tries end within the silence limit, but at least 10 and at most longest_timeout.
 std::uint8_t timeout_of(const Delivery& delivery, milliseconds silence_limit) {
     if (delivery.timeout > 0) return delivery.timeout;
     const double each_us = static_cast<double>(silence_limit.count()) * 1000 / (delivery.retries + 1);
@@ -105,7 +107,8 @@ Endpoint::~Endpoint() {
     if (met_ && !bye_ && trouble().empty()) shielded("leaving an adapter", [&] { linger(); });
 }
 
-/// What was sent is gone with the queue pair: waits a moment until the farewell has arrived, and so has all before it.
+/// Waits, for linger_at_most, until the bye and all frames before it have arrived: destroying the queue pair would drop
+/// them.
 void Endpoint::linger() {
     class Nobody : public net::Recipient {
         std::byte* begin(const net::Header& h, const char*&) override {
@@ -139,7 +142,7 @@ void Endpoint::meet(std::span<const std::byte> offer) {
 void Endpoint::meet(const Offer& offer) {
     peer_offer_ = offer;
     peer_offer_.port[sizeof peer_offer_.port - 1] = 0;
-    for (char& c : peer_offer_.port)  // it ends up in texts on somebody's terminal
+    for (char& c : peer_offer_.port)  // error texts show it on terminals
         if (c != 0 && (c < ' ' || c == 127)) c = '?';
     if (peer_offer_.version != version) return void(lose("it speaks another version: use the same Tutti on all ranks"));
     if (peer_offer_.infiniband != mine_offer_.infiniband)
@@ -169,7 +172,7 @@ void Endpoint::connect(const Offer& peer) {
     a.ah_attr.port_num = port_.number;
     a.ah_attr.sl = port_.delivery.service_level;
     a.ah_attr.dlid = peer.lid;
-    // Within a subnet of InfiniBand the LID is the address; over RoCE, and to other subnets, the GID.
+    // The address is the LID within an InfiniBand subnet, and the GID over RoCE and to other subnets.
     const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, port_.gid.bytes.begin());
     a.ah_attr.is_global = mine_offer_.infiniband == 0 || !same_subnet;
     a.ah_attr.grh.hop_limit = 64;
@@ -194,7 +197,7 @@ void Endpoint::connect(const Offer& peer) {
 }
 
 bool Endpoint::post_receives(unsigned count) {
-    std::array<ibv_recv_wr, ring_frames> requests;  // without memory: writes bring their own addresses
+    std::array<ibv_recv_wr, ring_frames> requests;  // without buffers: a write with immediate names its own address
     for (unsigned i = 0; i < count; ++i)
         requests[i] = {is_receive, i + 1 < count ? &requests[i + 1] : nullptr, nullptr, 0};
     ibv_recv_wr* bad = nullptr;
@@ -202,7 +205,7 @@ bool Endpoint::post_receives(unsigned count) {
     return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
 }
 
-/// The channel's slots for the adapter; nullptr and trouble() if it can't have them.
+/// The registration of the channel's outgoing slots; nullptr, with trouble(), if the adapter refuses it.
 const ibv_mr* Endpoint::region_of(int channel) {
     try {
         return &slots_->region(channel);
@@ -217,7 +220,7 @@ bool Endpoint::knows(const std::byte* memory, std::size_t bytes) {
 
 net::RemoteMemory Endpoint::expose(int, std::byte* memory, std::size_t bytes) {
     const auto keys = port_.device->registrations().of(memory, bytes, Access::remote_writes);
-    if (!keys) return {};  // no message has no bytes
+    if (!keys) return {};  // 0 bytes: no message is put there
     return {address_of(memory), static_cast<std::uint32_t>(bytes), keys->remote};
 }
 
@@ -264,11 +267,11 @@ void Endpoint::put(const net::Header& header, const std::byte* body, const std::
           to != nullptr ? to->key : peer_offer_.slots_key});
 }
 
-/// bytes: of the frame. The body is written before it.
+/// Posts the body's write, if there is one, and then the frame's. bytes: of the frame.
 void Endpoint::post(Frame& frame, std::size_t bytes, const Body& body) {
     if (!trouble().empty()) return;
     ibv_sge pieces[requests_per_frame];
-    ibv_send_wr requests[requests_per_frame];  // mostly one is used: what is set here, no adapter looks beyond
+    ibv_send_wr requests[requests_per_frame];  // not cleared: `add` sets all fields that these opcodes use
     unsigned count = 0;
     const auto add = [&](ibv_wr_opcode opcode, ibv_sge piece, std::uint64_t to, std::uint32_t key) {
         pieces[count] = piece;
@@ -304,13 +307,13 @@ bool Endpoint::poll() {
     if (found == Completions::Found::some) return true;
     if (found == Completions::Found::error) return lose(port_.text() + " does not say what has completed");
     if (port_.device->news() != news_ && !check_health()) return false;
-    // Adapters give up what is not acknowledged; soft-RoCE tries for ever what it could not send at all.
+    // Adapters give up packets that are not acknowledged, but soft-RoCE retries without end what it could not send.
     if (port_.device->is_down_for(port_.number, std::min(silence_limit_, longest_down)))
         return lose(port_.text() + " is down");
     return false;
 }
 
-/// What the adapter has told may be about this connection. False: it can't go on.
+/// Checks whether the adapter's new events concern this connection. False, with trouble(), if it can't go on.
 bool Endpoint::check_health() {
     news_ = port_.device->news();
     if (const std::string why = port_.device->why_useless(pair_.get(), completions_.queue()); !why.empty())
@@ -347,12 +350,13 @@ bool Endpoint::complete(const ibv_wc& completion, net::Recipient& to) {
     return arrived(ntohl(completion.imm_data), to);
 }
 
-/// Frame `number` lies in the ring, and what was written before it in its slot.
+/// Takes frame `number` from the ring, and passes it on; its body lies in its place already. False, with trouble(), if
+/// the frame is wrong.
 bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     if (number != received_) return lose("its frames have come out of order: it does not keep to the protocol");
     ++received_;
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    Frame frame;  // a copy: what was looked at does not change
+    Frame frame;  // a copy, which the peer can't change after it was checked
     std::memcpy(&frame, ring_.in(number), sizeof frame);
     const net::Header& h = frame.header;
     if (++unposted_ >= repost_at && !post_receives(std::exchange(unposted_, 0))) return false;
@@ -371,7 +375,8 @@ bool Endpoint::arrived(std::uint32_t number, net::Recipient& to) {
     return true;
 }
 
-/// What came with this batch of completions to slots on a GPU is seen by its kernels.
+/// Makes the messages in GPU slots that this batch of completions stands for visible to kernels; once for each batch.
+/// False, with trouble(), if that fails.
 bool Endpoint::flush() {
     if (!slots_->in_on_device() || std::exchange(flushed_, true)) return true;
     try {

@@ -1,5 +1,4 @@
-// Which port of which adapter is used, and by which of its addresses: decided on tables, so that it can be tested
-// without any.
+// Chooses ports of adapters and their addresses. Pure functions of tables, so that tests need no adapter.
 #pragma once
 
 #include <array>
@@ -11,44 +10,44 @@
 
 namespace tutti::verbs {
 
-/// An entry of a port's table of addresses.
+/// An entry of a port's GID table.
 struct Gid {
-    enum class Kind : std::uint8_t { infiniband, roce1, roce2 };  // roce1: within an Ethernet only; roce2: over UDP
+    enum class Kind : std::uint8_t { infiniband, roce1, roce2 };  // roce1: not routable; roce2: over UDP
     using Bytes = std::array<std::uint8_t, 16>;
 
-    int index = 0;
+    int index = 0;  // in the table
     Kind kind = Kind::infiniband;
-    Bytes bytes{};
+    Bytes bytes{};  // in network order; an IPv4 address is mapped into IPv6
 
     bool is_ipv4() const;
     bool is_link_local() const;
     std::string text() const;  // "10.0.0.1", "fe80::1"
-    /// Equal on ports that are taken to reach each other, never 0: on InfiniBand the subnet; RoCE may be routed, so the
-    /// kind of address.
+    /// Equal for ports that are assumed to reach each other; never 0. On InfiniBand it is the subnet. RoCE v2 may be
+    /// routed, so there it is the kind of address.
     std::uint64_t fabric() const;
 };
 
-/// RoCE v2 before v1, IPv4 before IPv6, what is routed before what is local to the link, then the lowest index. wish:
-/// the index to take instead; -1: none. nullptr if there is none such.
+/// Prefers RoCE v2 to v1, then routable addresses to link-local ones, then IPv4 to IPv6, then the lowest index.
+/// wish: the index to take instead; -1 if there is no wish. nullptr if the table has no such entry.
 const Gid* choose_gid(std::span<const Gid> table, int wish);
 
-/// A port's speed in Gbit/s, from ibv_port_attr's active_width and active_speed; 0: nobody knows.
+/// A port's speed in Gbit/s, from ibv_port_attr's active_width and active_speed; 0 if they are unknown values.
 double speed_of(std::uint8_t width, std::uint8_t speed);
 
-/// Whether a port is better left alone beside a faster one: channels are dealt to ports in equal parts, so two ports
-/// are as fast as twice the slower one.
+/// Whether a port is too slow to share the work of the fastest. Channels are dealt to ports in equal parts, so two
+/// ports together are as fast as twice the slower one.
 constexpr bool is_slow(double speed, double fastest) {
     return speed > 0 && 2 * speed < fastest;
 }
 
-/// Whether ports with these partition keys may talk: keys are equal but for the highest bit, which a full member has,
-/// and one of two members is a full one.
+/// Whether ports with these partition keys may talk: their keys must be equal but for the highest bit, which marks a
+/// full member, and at least one of them must be a full member.
 constexpr bool share_partition(std::uint16_t a, std::uint16_t b) {
     return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000) != 0;
 }
 
-/// TUTTI_IB_HCA, in NCCL's syntax: prefixes of adapters' names, each with an optional :port, separated by commas; a
-/// leading ^ excludes them, a leading = demands exact names; empty: all.
+/// TUTTI_IB_HCA, in NCCL's syntax: prefixes of adapters' names, each with an optional :port, separated by commas. A
+/// leading ^ excludes them, a leading = demands exact names, and an empty list allows all.
 class HcaList {
   public:
     /// Throws tuttiInvalidUsage if a port is not a number.
@@ -58,7 +57,7 @@ class HcaList {
   private:
     struct Entry {
         std::string name;
-        int port = -1;  // any
+        int port = -1;  // -1 for any
     };
     std::vector<Entry> entries_;
     bool excludes_ = false, exact_ = false;

@@ -22,7 +22,7 @@ void find(void* handle, const char* name, Function& function) {
 }
 
 Library open_library() {
-    void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);  // for good: its devices outlive all communicators
+    void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);  // never closed: devices outlive all communicators
     if (handle == nullptr)
         fail(tuttiSystemError, "%s (it is in the package libibverbs1, and the adapters' part in ibverbs-providers)",
              dlerror());

@@ -1,5 +1,5 @@
-// libibverbs, opened at run time: one binary for machines with InfiniBand and without. Its headers are needed to build.
-// What is inline there (posting, polling) goes through the device's own table, in ibv_context.
+// libibverbs, opened at run time, so that one binary serves machines with and without InfiniBand. A build needs its
+// headers. Functions that are inline there (posting, polling) are called through the device's table in ibv_context.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,6 +10,7 @@
 
 namespace tutti::verbs {
 
+/// The functions of libibverbs. Tests put their own in.
 struct Library {
     decltype(&::ibv_get_device_list) get_device_list;
     decltype(&::ibv_free_device_list) free_device_list;
@@ -25,7 +26,7 @@ struct Library {
     decltype(&::ibv_event_type_str) event_type_str;
     decltype(&::ibv_alloc_pd) alloc_pd;
     decltype(&::ibv_dealloc_pd) dealloc_pd;
-    decltype(&::ibv_reg_mr_iova2) reg_mr;  // which passes over optional flags that the kernel does not know
+    decltype(&::ibv_reg_mr_iova2) reg_mr;  // drops optional access flags that the kernel does not know
     decltype(&::ibv_dereg_mr) dereg_mr;
     decltype(&::ibv_create_comp_channel) create_comp_channel;
     decltype(&::ibv_destroy_comp_channel) destroy_comp_channel;
@@ -36,15 +37,16 @@ struct Library {
     decltype(&::ibv_create_qp) create_qp;
     decltype(&::ibv_modify_qp) modify_qp;
     decltype(&::ibv_destroy_qp) destroy_qp;
-    /// Of rdma-core 34, so not in all headers; nullptr: it is older.
+    /// ibv_reg_dmabuf_mr, which rdma-core 34 added, so older headers lack it. nullptr if the library is older.
     ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access);
 };
 
-/// An object of the library's that is destroyed with its owner.
+/// Owns an object of the library, with the function that destroys it.
 template <class T>
 using Owned = std::unique_ptr<T, int (*)(T*)>;
 
-/// This machine's. Throws tuttiSystemError that says what is missing.
+/// Opens this machine's libibverbs at the first call; it stays open. Any thread may call it. Throws tuttiSystemError
+/// that says what is missing.
 const Library& load_library();
 
 }  // namespace tutti::verbs

@@ -5,7 +5,7 @@
 namespace tutti::verbs {
 namespace {
 
-/// What Net::obstacle() has made of them; nullptr: there are none.
+/// The registration that Net::obstacle() has made of the slots on a GPU; nullptr if there are none. Throws.
 const ibv_mr* device_region(const DeviceSlots* slots, const Device& device) {
     if (slots == nullptr) return nullptr;
     const auto found = slots->known.find(&device);
@@ -23,7 +23,7 @@ LinkSlots::LinkSlots(std::shared_ptr<const Device> adapter, Rank peer, const net
       device_region_(device_region(device_, *adapter_)),
       in_(in_on_device() ? device_->in : slots_of(memory.inbox)),
       in_region_(nullptr, adapter_->library().dereg_mr) {
-    if (!in_on_device()) {  // not its page, nor its cells, which this rank writes itself
+    if (!in_on_device()) {  // only the slots: this rank itself writes the inbox's page and cells
         const std::span<std::byte> inbox = memory.inbox.memory();
         const auto slots = static_cast<std::size_t>(inbox.data() + inbox.size() - in_.base);
         in_region_ = adapter_->enlist(in_.base, slots, Access::remote_writes);

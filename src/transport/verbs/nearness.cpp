@@ -16,7 +16,7 @@ std::string line_of(const std::string& file) {
     return line;
 }
 
-/// "0-3,8" as 0, 1, 2, 3, 8; of what is no such list, what comes before that.
+/// Parses "0-3,8" as 0, 1, 2, 3, 8. Stops at the first item that is not a number or a range.
 std::vector<int> numbers_in(const std::string& list) {
     constexpr int most = 1 << 16;
     std::vector<int> numbers;
@@ -34,13 +34,13 @@ std::vector<int> numbers_in(const std::string& list) {
     return numbers;
 }
 
-/// Whether both are below one PCI device: a port of the root complex, and what switches there may be below it.
+/// Whether both paths are below one PCI device: a port of the root complex, or a bridge below one.
 bool share_a_bridge(const std::string& a, const std::string& b) {
     const auto [at, unused] = std::ranges::mismatch(a, b);
     const auto length = static_cast<std::size_t>(at - a.begin());
     const std::size_t slash = a.rfind('/', length == 0 ? 0 : length - 1);
     if (slash == std::string::npos || slash == 0) return false;
-    const std::string common = a.substr(0, slash);  // their nearest common directory
+    const std::string common = a.substr(0, slash);  // the deepest directory that both paths share
     const std::string name = common.substr(common.rfind('/') + 1);
     return name.find(':') != std::string::npos && name.find('.') != std::string::npos;
 }

@@ -8,8 +8,8 @@
 
 namespace tutti::verbs {
 
-/// Looked for once; and anew in a fork, where adapters that were open don't work, and must not be closed under the
-/// parent.
+/// Looks for ports once in each process. A forked child looks anew: its parent's open adapters don't work there, and
+/// closing them would harm the parent, so the child leaks them.
 const std::vector<Port>& Net::ports() {
     const std::lock_guard lock(mutex_);
     if (ports_ && process_ == process_id()) return *ports_;
@@ -40,7 +40,8 @@ std::string Net::absence() {
     return ports().empty() ? why_ : "";
 }
 
-/// To all adapters: a link that one of them fails goes on by another one, with the same slots.
+/// Registers the slots with all adapters, so that a link whose adapter fails can go on by another one with the same
+/// slots.
 std::string Net::obstacle(DeviceSlots* slots) {
     for (const Port& p : ports()) {
         if (p.device->library().reg_dmabuf_mr == nullptr)
@@ -58,7 +59,7 @@ std::string Net::obstacle(DeviceSlots* slots) {
     return {};
 }
 
-/// Those ports whose adapters have not reported a fatal error, with the addresses that they have now.
+/// The ports whose adapters have not reported a fatal error, with the addresses that they have now.
 std::vector<Port> Net::usable() {
     std::vector<Port> found;
     for (Port p : ports()) {
@@ -76,7 +77,8 @@ std::unique_ptr<net::NetEndpoint> Net::open(Rank self, Rank peer, const net::Lin
     return std::make_unique<Rails>(all, wish_.queue_pairs, self, peer, memory, silence_limit);
 }
 
-/// By the ports that are active now. Where none of these is left that has not failed, it may be the peer's that has.
+/// Uses the active ports that are not marked in `broken`. If all active ones are, it clears the marks and uses them
+/// all: the failures may have been at the peer's ports.
 std::unique_ptr<net::NetEndpoint> Net::detour(Rank self, Rank peer, const net::LinkMemory& memory,
                                               std::chrono::milliseconds silence_limit, std::uint64_t& broken) {
     std::vector<Port> active, good;

@@ -1,4 +1,4 @@
-// InfiniBand and RoCE as a network of the engine (net/endpoint.hpp).
+// The network "verbs": InfiniBand and RoCE adapters, for the engine (net/endpoint.hpp).
 #pragma once
 
 #include <mutex>
@@ -9,9 +9,10 @@
 
 namespace tutti::verbs {
 
+/// One for the process. Any thread may call it; mutex_ guards the list of ports.
 class Net : public net::Net {
   public:
-    /// load: the library, or a throw.
+    /// load: returns the library, or throws tuttiSystemError. Called when the ports are first needed.
     Net(const Library& (*load)(), Wish wish) : wish_(std::move(wish)), load_(load) {}
 
     std::string_view name() const override { return "verbs"; }
@@ -24,7 +25,7 @@ class Net : public net::Net {
     std::unique_ptr<net::NetEndpoint> detour(Rank self, Rank peer, const net::LinkMemory& memory,
                                              std::chrono::milliseconds silence_limit, std::uint64_t& broken) override;
 
-    /// For tests: the adapters of this library from now on.
+    /// For tests: forgets the ports, and looks for them with this library from now on.
     void use(const Library& (*load)());
 
   private:
@@ -32,14 +33,14 @@ class Net : public net::Net {
     std::vector<Port> usable();
 
     const Wish wish_;
-    std::mutex mutex_;
+    std::mutex mutex_;  // guards what follows
     const Library& (*load_)();
-    std::optional<std::vector<Port>> ports_;
-    std::uint64_t process_ = 0;  // that has found them
-    std::string why_;
+    std::optional<std::vector<Port>> ports_;  // once looked for
+    std::uint64_t process_ = 0;               // the process that found ports_
+    std::string why_;                         // why there are no ports, or why some are left out
 };
 
-/// This process'.
+/// The process's network over verbs. Never destroyed.
 Net& net_here();
 
 }  // namespace tutti::verbs

@@ -8,7 +8,8 @@
 
 namespace tutti::verbs {
 
-/// Lets a farewell through when it has come by all rails: before that, other messages may be on their way.
+/// Passes frames on to `to`, but holds a bye back until it has come by all rails: before that, messages may still be on
+/// their way by the others.
 class Rails::Gate : public net::Recipient {
   public:
     Gate(const Rails& rails, net::Recipient& to) : rails_(rails), to_(to) {}
@@ -32,7 +33,7 @@ Rails::Rails(const std::vector<Port>& ports, int queue_pairs, Rank self, Rank pe
         if (memory.here != nullptr) port.distance = distance(port.device->location(), *memory.here);
     std::vector<Port> chosen = from;
     std::ranges::stable_sort(chosen, {}, &Port::distance);
-    if (chosen.size() > most_ports) {  // the nearest, and some that the peer has chosen as well, wherever it is
+    if (chosen.size() > most_ports) {  // the nearest half, then the first of `from`, which the peer chooses as well
         chosen.resize(most_ports / 2);
         for (const Port& port : from)
             if (chosen.size() < most_ports && std::ranges::find(chosen, port.rail, &Port::rail) == chosen.end())
@@ -73,7 +74,7 @@ void Rails::meet(std::span<const std::byte> offer) {
     const auto way = [&](const auto& rail) { return rail->port().distance + equal(rail)->distance; };
     const int shortest = way(*std::ranges::min_element(rails_, {}, way));
     std::erase_if(rails_, [&](const auto& rail) { return way(rail) > shortest; });
-    std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // both ends deal channels alike
+    std::ranges::sort(rails_, {}, [](const auto& rail) { return rail->number(); });  // the same order at both ends
     for (const auto& rail : rails_) {
         rail->meet(*equal(rail));
         check(*rail);

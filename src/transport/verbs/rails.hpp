@@ -1,8 +1,8 @@
-// A link's connections by several ports that both ends have, and several queue pairs on each: channels are dealt to
-// them. Ends that count their ports alike use those with equal numbers together, as rails that may have nothing to do
-// with each other; of these the ones that are nearest to both ranks.
+// A link's rails: connections over several ports, with several queue pairs on each. Channels are dealt to them.
+// A rail joins ports of equal number (Port::rail) at both ends, so rails may be separate networks. Of all such pairs
+// of ports, a link uses those with the shortest distance to both ranks.
 //
-// What a rail can't do any more is the trouble of all: the link leaves them, and makes new ones without that port.
+// If one rail fails, the whole endpoint fails: the link drops it, and opens another one without the failed port.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,18 @@
 
 namespace tutti::verbs {
 
-inline constexpr std::size_t most_ports = 4;  // of a link: each knows the whole inbox
-inline constexpr std::size_t most_rails = 8;  // each has its ring
+inline constexpr std::size_t most_ports = 4;  // of a link; each adapter registers the link's whole inbox
+inline constexpr std::size_t most_rails = 8;  // of a link; each rail has a ring of its own
 static_assert(most_rails * sizeof(Offer) <= net::offer_bytes);
 
 using Rail = verbs::Endpoint;
 
+/// The endpoint of a link over verbs. Owned by the link; used under the engine's lock.
 class Rails : public net::NetEndpoint {
   public:
-    /// By at most most_ports of ports, different ones for different pairs of ranks, and so many queue pairs on each, as
-    /// far as most_rails go. Throws tuttiSystemError.
+    /// Makes rails over `ports`; of more than most_ports, over the nearest most_ports / 2 and the first others of an
+    /// order that the peer has too, and that differs between pairs of ranks. queue_pairs: rails on each port, bounded
+    /// so that there are at most most_rails in all. Throws tuttiSystemError.
     Rails(const std::vector<Port>& ports, int queue_pairs, Rank self, Rank peer, const net::LinkMemory& memory,
           std::chrono::milliseconds silence_limit);
 
@@ -48,7 +50,7 @@ class Rails : public net::NetEndpoint {
     Rail& of(int channel) const;
     void check(const Rail& rail);
 
-    const int shift_;  // so that the first channels of different pairs go by different rails
+    const int shift_;  // added to the channel's number, so that different pairs of ranks begin at different rails
     std::vector<std::unique_ptr<Rail>> rails_;
 };
 

@@ -16,7 +16,7 @@ std::optional<Registrations::Keys> Registrations::of(const std::byte* memory, st
     if (!region) return std::nullopt;
     const std::lock_guard lock(mutex_);
     auto found = known_.find({region->id(), access});
-    if (access == Access::local_reads && found == known_.end())  // what may be written may be read
+    if (access == Access::local_reads && found == known_.end())  // a registration for remote writes serves as well
         found = known_.find({region->id(), Access::remote_writes});
     const ibv_mr* const registered = found != known_.end() ? found->second.get() : enlist(*region, access);
     if (registered == nullptr) return std::nullopt;

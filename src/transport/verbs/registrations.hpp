@@ -1,6 +1,6 @@
-// Memory of users that an adapter knows. What tuttiMemAlloc and tuttiCommRegister have made lives long, so it is
-// registered as a whole when a message first comes from or goes to it, and forgotten when it is freed. Peers can write
-// to what was registered for that alone: memory to which a message is first to be written in place (a posted receive).
+// Memory of users that is registered with an adapter. Regions of tuttiMemAlloc and tuttiCommRegister live long, so each
+// is registered as a whole when a message is first sent from it or received into it, until it is freed. Peers can write
+// only to regions in which a message was to be received in place (a posted receive).
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,19 @@ namespace tutti::verbs {
 
 class Device;
 
-/// What is done with registered memory: the adapter only reads it, to send; or peers write to it as well.
+/// Who uses registered memory: the adapter alone, which reads it to send; or also peers, which write to it.
 enum class Access { local_reads, remote_writes };
 
+/// Owned by a Device. Any thread may use it; mutex_ guards it. The thread that frees a region calls forget().
 class Registrations {
   public:
     explicit Registrations(const Device& device);
 
     struct Keys {
-        std::uint32_t local, remote;  // remote: of no use but for peers that write
+        std::uint32_t local, remote;  // remote: valid only with Access::remote_writes
     };
-    /// Of the region that holds [memory, memory + bytes), for the adapter to read or for peers to write. None: there is
-    /// no such region, or the adapter can't have it, of which a warning tells once.
+    /// Keys of the region that holds [memory, memory + bytes), which is registered at the first call. nullopt if no
+    /// region holds it, or if the adapter refuses the region; the first refusal is logged as a warning.
     std::optional<Keys> of(const std::byte* memory, std::size_t bytes, Access access);
 
   private:
@@ -37,11 +38,11 @@ class Registrations {
     void forget(std::uint64_t id);
 
     const Device& device_;
-    const std::uint64_t process_;  // a fork has no adapter
-    std::mutex mutex_;
-    std::map<Id, Owned<ibv_mr>> known_;  // by the region's id; null: refused
+    const std::uint64_t process_;        // that opened the adapter; a forked child must not use it
+    std::mutex mutex_;                   // guards known_ and warned_
+    std::map<Id, Owned<ibv_mr>> known_;  // by the region's id; nullptr if the adapter refused it
     bool warned_ = false;
-    RegionWatch watch_;  // last: it tells of nothing any more when the others go
+    RegionWatch watch_;  // last, so that it is destroyed first and calls forget() no more
 };
 
 }  // namespace tutti::verbs

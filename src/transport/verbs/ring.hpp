@@ -1,6 +1,6 @@
-// Frames of one connection: a ring that the peer's adapter writes, and as many that are to be sent. Rings are never
-// full: of each channel there are at most fifo_depth messages that the peer has not released, and at most as many
-// credits, each of which tells of a message that the peer has not written anew. So there is no flow control.
+// The frames of one connection: a ring that the peer's adapter writes, and one of equal length to send from. A ring is
+// never full, so there is no flow control: each channel has at most fifo_depth messages that their reader has not
+// released, and at most as many credits on the way to a writer that has not yet used them for new messages.
 #pragma once
 
 #include "transport/net/header.hpp"
@@ -8,11 +8,11 @@
 
 namespace tutti::verbs {
 
-/// What travels in rings.
+/// An entry of a ring.
 struct Frame {
     net::Header header;
-    std::uint64_t place;  // where a body that is not in here was written: in a slot, in bytes from the reader's first
-                          // one; landed, its address
+    std::uint64_t place;  // where a body that is not in the frame was written. In a slot: bytes from the reader's first
+                          // slot; landed: the address
     std::byte body[inline_bytes];
 };
 static_assert(sizeof(Frame) == 104);
@@ -21,15 +21,16 @@ inline constexpr unsigned ring_frames = 512;
 inline constexpr std::size_t ring_stride = 128;
 static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * channels_per_link * fifo_depth + 2 * 64);
 
+/// Owned by an Endpoint; used under the engine's lock.
 class Ring {
   public:
-    /// Throws tuttiSystemError.
+    /// Allocates both rings and registers them with the adapter. Throws tuttiSystemError.
     explicit Ring(const Device& device)
         : memory_(Mapping::anonymous(2 * bytes)),
           in_region_(device.enlist(memory_.base(), bytes, Access::remote_writes)),
           out_region_(device.enlist(memory_.base() + bytes, bytes, Access::local_reads)) {}
 
-    /// The frames of that number: one that arrives, one to be sent.
+    /// number: counts the connection's frames in that direction, from 0. in: the frame as it arrived. out: to be sent.
     const std::byte* in(std::uint32_t number) const { return memory_.base() + offset(number); }
     Frame& out(std::uint32_t number) const {
         return *reinterpret_cast<Frame*>(memory_.base() + bytes + offset(number));
@@ -41,7 +42,7 @@ class Ring {
   private:
     static constexpr std::size_t bytes = ring_frames * ring_stride;
 
-    Mapping memory_;
+    Mapping memory_;  // the ring that the peer writes, then the one to send from
     Owned<ibv_mr> in_region_, out_region_;
 };
 

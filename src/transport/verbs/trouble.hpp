@@ -1,4 +1,4 @@
-// What went wrong, in words that say what to do about it.
+// Error texts that say what went wrong and what to do about it.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace tutti::verbs {
 
-/// What a failed completion means. device: "mlx5_0 port 1".
+/// What a failed completion means. device: the port's name, as "mlx5_0 port 1".
 std::string explain(ibv_wc_status status, const std::string& device);
 
-/// Why memory could not be registered, by errno.
+/// Why `bytes` bytes could not be registered. error: an errno. device: the adapter's name.
 std::string explain_registration(int error, std::size_t bytes, const std::string& device);
 
-/// "down", "initializing", ...
+/// The state in words: "down", "armed", ...
 const char* name_of(ibv_port_state state);
 
 }  // namespace tutti::verbs
