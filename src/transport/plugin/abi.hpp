@@ -1,7 +1,6 @@
-// The interface of NCCL's network plugins, versions 8 to 12, as far as memory lays it out: tables of functions that a
-// plugin exports as ncclNetPlugin_v8 ... ncclNetPlugin_v12. Written down here from descriptions of it; what the
-// functions promise is told in plugin.hpp. Nobody but adapt.cpp (and the tests' own plugin) knows that there are
-// several versions.
+// The binary interface of NCCL's network plugins, versions 8 to 12: the layout of the tables of functions that a plugin
+// exports as ncclNetPlugin_v8 ... ncclNetPlugin_v12. Written from descriptions of it. plugin.hpp says what the
+// functions promise. Only adapt.cpp (and the tests' own plugin) knows that there are several versions.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +11,23 @@ namespace tutti::plugin::abi {
 using Result = int;  // ncclResult_t: 0 is success, 7 "in progress"
 inline constexpr Result success = 0;
 
-inline constexpr std::size_t handle_bytes = 128;       // of what listen() fills and connect() reads, and writes to
+inline constexpr std::size_t handle_bytes = 128;       // of the handle that listen() fills; connect() writes to it, too
 inline constexpr int most_requests = 32;               // under way on one connection
-inline constexpr std::size_t most_bytes_v8 = 1 << 30;  // of one message, where properties do not say it
-inline constexpr int host_memory = 1;                  // what regMr() takes, and a bit of what a device supports
-inline constexpr int gpu_memory = 2;                   // what regMrDmaBuf() takes,
-inline constexpr int dma_buf = 4;                      // and a bit of what supports it
-inline constexpr int unset = -1;                       // a field of Config that says nothing
+inline constexpr std::size_t most_bytes_v8 = 1 << 30;  // of one message; from version 9 on the properties say it
+inline constexpr int host_memory = 1;                  // a type for regMr(), and a bit of `pointers`
+inline constexpr int gpu_memory = 2;                   // a type for regMrDmaBuf()
+inline constexpr int dma_buf = 4;                      // a bit of `pointers`: the device has regMrDmaBuf()
+inline constexpr int unset = -1;                       // a field of Config without a value
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 using Profile = Result (*)(void** event, int type, void* parent, std::int64_t id, void* data);
 
-/// From version 10 on.
+/// A communicator's settings; from version 10 on.
 struct Config {
     int traffic_class;
 };
 
+/// The devices that a virtual device joins.
 template <int Devices>
 struct Virtual {
     int count;
@@ -38,13 +38,13 @@ struct Properties8 {
     char* name;
     char* pci_path;
     std::uint64_t guid;
-    int pointers;
+    int pointers;  // bits: the memory that it supports
     int registers_globally;
     int speed;  // Mbit/s
     int port;
     float latency;  // us
     int most_connections;
-    int most_receives;  // in one call
+    int most_receives;  // buffers in one call of irecv()
     int device_type;
     int device_version;
 };
@@ -78,7 +78,7 @@ struct Properties12 : Properties9<8> {
     std::int16_t rail, plane;
 };
 
-// The functions that are the same in all versions, between and behind those that are not.
+// Groups of functions that are the same in all versions. They lie between and behind those that differ.
 template <class Properties>
 struct Head {
     Result (*devices)(int* count);
@@ -164,7 +164,7 @@ struct Net10 {
     Result (*make_virtual)(int* device, Virtual<4>* parts);
 };
 
-/// From here on there are contexts: one for each communicator, says the original.
+/// Versions 11 and 12, which have contexts: one for each communicator, says the original.
 template <int Version, class PropertiesType, int Devices>
 struct Net11 {
     static constexpr int version = Version;
@@ -188,7 +188,7 @@ struct Net11 {
 using NetV11 = Net11<11, Properties11, 4>;
 using NetV12 = Net11<12, Properties12, 8>;
 
-// Where things lie on 64-bit systems, counted from the descriptions.
+// The layout on 64-bit systems, counted from the descriptions.
 static_assert(sizeof(void*) == 8 && sizeof(Properties8) == 64 && sizeof(Properties9<4>) == 104);
 static_assert(sizeof(Properties11) == 112 && sizeof(Properties12) == 128);
 static_assert(offsetof(Properties8, speed) == 32 && offsetof(Properties8, device_version) == 56);

@@ -1,5 +1,4 @@
-// The one way in: a plugin of any version comes in, and leaves as a Plugin. What is told apart by version is told apart
-// here.
+// Turns a plugin of any version of the interface into a Plugin. All differences between versions are handled here.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -18,7 +17,7 @@ namespace {
 
 using abi::Result;
 
-/// What plugins write with; their levels are NCCL's: 2 is a warning, 5 a trace.
+/// The log function that plugins get. level: NCCL's: 2 is a warning, 5 a trace.
 void log_for_plugin(int level, unsigned long, const char* file, int line, const char* format, ...) {
     const Level ours = level <= 2 ? Level::warn : level >= 5 ? Level::trace : Level::info;
     if (format == nullptr || !logs(ours)) return;
@@ -35,7 +34,8 @@ Result no_profile(void**, int, void*, std::int64_t, void*) {
     return abi::success;
 }
 
-/// Plugins may be asked for devices by several communicators' threads, but need not bear that.
+/// Serializes init, finalize, devices and getProperties: several communicators' threads may call them, and plugins need
+/// not be thread-safe there.
 std::mutex& start_mutex() {
     static std::mutex instance;
     return instance;
@@ -50,7 +50,7 @@ class Adapted : public Plugin {
     Adapted(const Table& table, std::string file) : t_(table), file_(std::move(file)) {
         check_complete();
         if constexpr (has_contexts) {
-            first_ = context();  // devices can be asked for from now on
+            first_ = context();  // devices can't be asked for before init
         } else {
             const std::lock_guard lock(start_mutex());
             if constexpr (profiles)
@@ -64,7 +64,7 @@ class Adapted : public Plugin {
         if constexpr (has_contexts) {
             const std::lock_guard lock(start_mutex());
             void* made = nullptr;
-            std::uint64_t id = 0;  // to tell communicators apart; unlike NCCL's, not the same on all ranks of one
+            std::uint64_t id = 0;  // tells communicators apart; unlike NCCL's, it differs between ranks
             random_bytes(&id, sizeof id);
             check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
             const std::string complaint = failure("finalize", "it returned an error");
@@ -91,7 +91,7 @@ class Adapted : public Plugin {
 
     Device device(int number) override {
         const std::lock_guard lock(start_mutex());
-        // A plugin that was made with a later draft of its version may write more than is known of here.
+        // A plugin built for a later draft of its version may write more fields than are known here.
         struct {
             typename Table::Properties p;
             std::byte more[256];
@@ -192,7 +192,7 @@ class Adapted : public Plugin {
 
     bool is_done(void* request, std::size_t& size) override {
         int done = 0;
-        int sizes[8] = {};  // of a receive into several places; some plugins clear them all
+        int sizes[8] = {};  // one is used; some plugins clear as many as a receive could have buffers
         check("test", t_.closing.test(request, &done, sizes));
         size = sizes[0] < 0 ? 0 : static_cast<std::size_t>(sizes[0]);
         return done != 0;
@@ -230,7 +230,7 @@ class Adapted : public Plugin {
         if (result != abi::success) log(Level::warn, "%s", failure(call, words(result).c_str()).c_str());
     }
 
-    /// What this transport calls; others may be null.
+    /// Throws if a function that this transport calls is null; others may be.
     void check_complete() const {
         const std::pair<const char*, bool> needed[] = {
             {"init", t_.init != nullptr},

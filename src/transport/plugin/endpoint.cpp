@@ -10,18 +10,18 @@
 namespace tutti::plugin {
 namespace {
 
-// How long whoever goes waits for the other end, which may be busy with something else. After that it goes on aside.
+// How long the destructor waits for the peer, which may be busy. After that Frames::keep() takes the connections over.
 constexpr std::chrono::milliseconds farewell{50};
 
-// Whoever looks at its own connections looks at those that were left behind as well, now and then.
+// Calls of receive() from one look at the kept connections (Frames::tend_kept) to the next.
 constexpr unsigned looks_for_kept = 64;
 
-/// What Endpoint::offer() gives.
+/// The content of Endpoint::offer().
 struct Invitation {
     char magic[8];
     Handle frames, bodies;
-    char device[64];     // its name, filled up with zeros
-    std::uint8_t apart;  // 1: bodies for slots must come apart from their frames
+    char device[64];     // its name, padded with zeros
+    std::uint8_t apart;  // 1 if bodies for slots must not come with their frames
 };
 constexpr char magic[8] = {'t', 'u', 't', 't', 'i', ' ', 'n', '2'};
 static_assert(sizeof(Invitation) <= net::offer_bytes);
@@ -55,7 +55,7 @@ Endpoint::~Endpoint() {
     if (state_ == State::open) shielded("leaving a network plugin", [&] { part(); });
 }
 
-/// Runs body, which says whether anything moved; what the plugin complains of is trouble.
+/// Runs body, and returns what it does: whether anything moved. An exception becomes trouble(), and false.
 template <class Body>
 bool Endpoint::attempt(Body&& body) {
     if (!trouble().empty()) return false;
@@ -101,7 +101,7 @@ std::string Endpoint::describe() const {
     return plugin_.name() + ", " + device_.name + " to " + theirs + how;
 }
 
-/// A step further. True once all connections stand.
+/// A step towards all connections. True once they stand.
 bool Endpoint::connect() {
     if (state_ != State::connecting) return false;
     const bool frames = frames_->open(), out = bodies_out_.open(), in = bodies_in_.open();
@@ -118,7 +118,7 @@ bool Endpoint::has_room() const {
 
 void Endpoint::queue(const net::Header& header, const std::byte* body, bool copied) {
     TUTTI_ASSERT(has_room() && !(copied && header.bytes > Frames::small));
-    if (frames_->is_ended()) return;  // nobody would read it
+    if (frames_->is_ended()) return;  // the peer would not read it
     attempt([&] {
         const bool stays = apart_ && header.in_slot == 1 && header.bytes > 0;
         const bool along = !stays && header.bytes <= Frames::small;
@@ -128,7 +128,7 @@ void Endpoint::queue(const net::Header& header, const std::byte* body, bool copi
     });
 }
 
-/// The memory of a channel's slots, as the plugin knows it. Of those on a GPU all are one.
+/// The plugin's handle of a channel's outgoing slots. All slots on a GPU share one.
 void* Endpoint::outbox(int channel) {
     if (sends_from_gpu()) return bodies_out_.gpu_memory(device_slots_->memory, device_slots_->fd);
     const Slots slots = slots_of(mine_, peer_, channel);
@@ -191,7 +191,8 @@ bool Endpoint::take_bodies(net::Recipient& to) {
     return moved;
 }
 
-/// Of the first body that was under way, which has arrived: a request of the plugin's; nullptr: it is there.
+/// Flushes the first of arriving_, whose body has arrived. Returns the plugin's request; nullptr if the body is
+/// visible.
 void* Endpoint::begin_flush() {
     if (!receives_on_gpu() || !(device_slots_->whole->needs_flush() || device_.needs_flush)) return nullptr;
     const Arriving& body = arriving_.front();
@@ -215,7 +216,8 @@ bool Endpoint::take_frames(net::Recipient& to) {
     return moved;
 }
 
-/// A frame of a channel on which no body is under way.
+/// Passes a frame on, or posts the receive for its body. Only if no body of its channel is under way. along: the frame
+/// holds its body. False, with trouble(), if the frame is wrong.
 bool Endpoint::digest(const Frames::Frame& frame, bool along, net::Recipient& to) {
     if (along && frame.head.in_slot == 1 && frame.head.bytes > 0 && receives_on_gpu())
         return lose("it has sent what is for a GPU's memory together with what is for the host");
@@ -234,7 +236,8 @@ bool Endpoint::digest(const Frames::Frame& frame, bool along, net::Recipient& to
     return true;
 }
 
-/// Sends what is left, and waits for a moment until nothing is under way. Bodies can't go on without the arenas.
+/// Sends what is left, and waits, for `farewell`, until nothing is under way. After that only frames can go on: bodies
+/// lie in arenas, which go with the link.
 void Endpoint::part() {
     bool all = false;
     attempt([&] {

@@ -1,13 +1,14 @@
-// Messages over a network plugin. A plugin delivers in order, each message into a place that was named before it came.
-// So what tells of a message and what is in it travel apart, on two connections in each direction:
+// Messages over a network plugin. A plugin delivers in order, each message into a buffer that was posted before. So
+// headers and bodies travel apart, on two connections in each direction:
 //
 //     frames   a header, and the body if it is small (frames.hpp)
-//     bodies   larger ones, straight from slot to slot: the frame before has said where the next one goes
+//     bodies   larger bodies, straight from slot to slot; the frame has said where its body goes
 //
-// Bodies of different channels are under way at the same time; those of one channel, one after the other.
+// Bodies of different channels are under way at the same time; those of one channel go one after the other.
 //
-// Slots may lie on GPUs (transport/slots.hpp), which the plugin is then told of. No host looks there, so at such an end
-// no body that is for a slot travels with its frame; and what has arrived there is flushed before it is told of.
+// Slots may lie on GPUs (transport/slots.hpp); their memory is then registered with the plugin. The host can't access
+// it, so if either end's slots are there, bodies of slots never travel with their frames. Bodies that have arrived on a
+// GPU are flushed before they are passed on.
 #pragma once
 
 #include <array>
@@ -20,9 +21,10 @@
 
 namespace tutti::plugin {
 
+/// Owned by the link; used under the engine's lock.
 class Endpoint : public net::NetEndpoint {
   public:
-    /// lease: kept until the connections are closed. Throws what the plugin does.
+    /// lease: released when the connections are closed. memory: outlives this. Throws what the plugin throws.
     Endpoint(const Connector& connector, const Device& device, std::shared_ptr<void> lease, Rank peer,
              const net::LinkMemory& memory);
     ~Endpoint() override;
@@ -54,26 +56,27 @@ class Endpoint : public net::NetEndpoint {
     bool receives_on_gpu() const { return device_slots_ != nullptr && device_slots_->in; }
     void part();
 
+    /// A body under way to this end.
     struct Arriving {
         net::Header head;
-        std::byte* place;
-        void* memory;
+        std::byte* place;  // where it goes
+        void* memory;      // the plugin's handle of that
     };
 
     Plugin& plugin_;
     const Device device_;
     const Rank peer_;
     const Arena &mine_, &inbox_;
-    const DeviceSlots* const device_slots_;
+    const DeviceSlots* const device_slots_;  // nullptr if the link has no slots on a GPU
     std::unique_ptr<Frames> frames_;
     Requests bodies_out_, bodies_in_;
     State state_ = State::alone;
-    std::string peer_device_;
-    bool apart_ = false;  // bodies for slots never travel with their frames: to an end on a GPU, or from one
-    unsigned looks_ = 0;
-    std::deque<Arriving> arriving_;               // whose bodies are under way
-    void* flush_ = nullptr;                       // of the first one's
-    std::array<bool, channels_per_link> busy_{};  // with one of them
+    std::string peer_device_;  // its name; empty before meet()
+    bool apart_ = false;       // outgoing bodies of slots never travel with their frames: an end's slots are on a GPU
+    unsigned looks_ = 0;       // calls of receive()
+    std::deque<Arriving> arriving_;               // in the order of their frames
+    void* flush_ = nullptr;                       // the flush under way, of the first of arriving_; nullptr: none
+    std::array<bool, channels_per_link> busy_{};  // by channel: a body of it is in arriving_
 };
 
 }  // namespace tutti::plugin

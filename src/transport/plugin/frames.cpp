@@ -11,14 +11,15 @@
 namespace tutti::plugin {
 namespace {
 
+/// The connections of destroyed endpoints.
 struct Kept {
-    std::mutex mutex;
-    std::list<std::unique_ptr<Frames>> parting;
-    std::list<std::unique_ptr<Frames>> hopeless;  // requests will never be done
+    std::mutex mutex;                             // guards both lists
+    std::list<std::unique_ptr<Frames>> parting;   // to be closed once nothing is under way
+    std::list<std::unique_ptr<Frames>> hopeless;  // never closed: they failed with requests under way
 };
 
 Kept& kept() {
-    static Kept* const instance = new Kept;  // never closed at the process' end: that may be anywhere
+    static Kept* const instance = new Kept;  // never destroyed: nothing is closed at the process's exit
     return *instance;
 }
 
@@ -40,7 +41,7 @@ bool Frames::open() {
     return open_;
 }
 
-/// Place `number` takes another frame.
+/// Posts buffer `number` for another frame.
 void Frames::expect(unsigned number) {
     in_.add(&arrived_[number], sizeof(Frame), in_.memory(arrived_, most * sizeof(Frame)));
 }
@@ -98,7 +99,7 @@ void Frames::keep(std::unique_ptr<Frames> frames) {
 }
 
 void Frames::tend_kept() {
-    // Not under the lock: the plugin's calls may not return.
+    // The plugin is called without the lock, as its calls may never return.
     std::list<std::unique_ptr<Frames>> parting, hopeless;
     {
         const std::unique_lock lock(kept().mutex, std::try_to_lock);

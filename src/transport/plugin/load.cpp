@@ -1,4 +1,4 @@
-// Which file a plugin's name means, and getting it into the process.
+// Finds the file that a plugin's name stands for, and loads it.
 #include <dlfcn.h>
 
 #include <sstream>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int most_files = 14;
 
-/// The library; nullptr, and the reason added to `why`, if it can't be loaded. Never unloaded: plugins start threads,
-/// and leave handlers behind.
+/// Loads a library, and never unloads it: plugins start threads and install handlers. nullptr if it can't be loaded;
+/// the reason is then added to `why`.
 void* load_file(const char* file, std::string& why) {
     void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

@@ -17,7 +17,7 @@ constexpr int connections_of_endpoint = 4;
 constexpr std::chrono::seconds try_at_most{5};
 constexpr std::chrono::microseconds try_again{50};
 
-/// FNV-1a: the same on every host.
+/// FNV-1a, which is the same on every host; never 0.
 std::uint64_t hash(const std::string& text) {
     std::uint64_t h = 14695981039346656037u;
     for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
@@ -26,7 +26,7 @@ std::uint64_t hash(const std::string& text) {
 
 }  // namespace
 
-/// Loads it and looks at its devices.
+/// Loads the plugin, and chooses the fastest of the devices that can be used. Throws tuttiSystemError.
 void PluginNet::start() {
     plugin_ = load(value_);
     const int count = plugin_->devices();
@@ -73,10 +73,11 @@ std::string PluginNet::absence() {
 }
 
 Line PluginNet::cost() const {
-    return {10.0, 1.0 / 10e3};  // a guess, and not the device's speed: all ranks have to reckon with the same
+    return {10.0, 1.0 / 10e3};  // a guess, not the device's speed: it must be the same on all ranks
 }
 
-/// Of the devices with room, the one with the fewest connections; the ranks of a process begin at different ones.
+/// The device with the fewest connections among those with room for an endpoint's; among equals, ranks of a process
+/// begin at different ones. devices_.size() if none has room.
 std::size_t PluginNet::choose(Rank self) {
     std::size_t best = devices_.size();
     for (std::size_t i = 0; i < devices_.size(); ++i) {
@@ -88,7 +89,7 @@ std::size_t PluginNet::choose(Rank self) {
     return best;
 }
 
-/// Of the communicator whose rank has this arena.
+/// The context for the rank that has this arena, in its communicator. The rank's links share it.
 std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
     std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<void>& known = contexts_[arena.key()];
@@ -97,8 +98,8 @@ std::shared_ptr<void> PluginNet::context_of(const Arena& arena) {
     return context;
 }
 
-/// A connection knows memory, not a device: whether one would is tried once, on connections of a process with itself,
-/// before the first link relies on it.
+/// Memory is registered with a connection, not with a device. So whether the plugin takes a GPU's memory is tried
+/// once, on connections of the process with itself, before the first link relies on it.
 std::string PluginNet::obstacle(DeviceSlots* slots) {
     const std::lock_guard lock(mutex_);
     if (!plugin_->can_take_gpus() || !std::ranges::all_of(devices_, &Device::gpu_memory))
@@ -153,7 +154,7 @@ std::unique_ptr<net::NetEndpoint> PluginNet::open(Rank self, Rank peer, const ne
 }
 
 PluginNet& plugin_net() {
-    // Never destroyed: communicators that are destroyed at the process' end may still have connections.
+    // Never destroyed: communicators that are destroyed at the process's exit may still have connections.
     static auto* const instance = new PluginNet(config().net_plugin, config().net_plugin_demanded);
     return *instance;
 }

@@ -1,4 +1,4 @@
-// The network that a plugin reaches, for net::nets().
+// The network "plugin": what a network plugin reaches, for the engine (net/endpoint.hpp).
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,15 @@
 
 namespace tutti::plugin {
 
+/// One for the process. Any thread may call it, fabric() first; mutex_ guards it.
 class PluginNet : public net::Net {
   public:
-    /// value: as of load(); demanded: if it does not serve, fabric() throws. Nothing is loaded before fabric() is
-    /// asked.
+    /// value: as load() takes it. demanded: fabric() throws if the plugin can't be used. The plugin is loaded at the
+    /// first call of fabric().
     PluginNet(std::string value, bool demanded) : value_(std::move(value)), demanded_(demanded) {}
 
     std::string_view name() const override { return "plugin"; }
-    /// Of those that use a plugin of the same name. Throws tuttiSystemError.
+    /// Equal on ranks whose plugins have the same name. Throws tuttiSystemError.
     std::uint64_t fabric() override;
     std::string absence() override;
     Line cost() const override;
@@ -30,7 +31,7 @@ class PluginNet : public net::Net {
     std::unique_ptr<net::NetEndpoint> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                            std::chrono::milliseconds silence_limit) override;
 
-    /// Another one from now on, while no communicator uses this: for tests.
+    /// For tests: uses another plugin from now on. Only while no communicator uses this one.
     void use(const std::string& value, bool demanded);
 
   private:
@@ -39,20 +40,20 @@ class PluginNet : public net::Net {
     std::shared_ptr<void> context_of(const Arena& arena);
     std::string try_memory(const DeviceSlots& slots);
 
-    std::mutex mutex_;
+    std::mutex mutex_;  // guards what follows
     std::string value_;
     bool demanded_;
     bool started_ = false;
     std::shared_ptr<Plugin> plugin_;
-    std::vector<Device> devices_;              // that serve, of the highest speed there is
-    std::string why_;                          // there is none
-    std::optional<std::string> gpu_obstacle_;  // once it was tried
+    std::vector<Device> devices_;              // that can be used, of the highest speed among those
+    std::string why_;                          // why there is no plugin; empty if there is one
+    std::optional<std::string> gpu_obstacle_;  // what try_memory() returned; nullopt before
 
-    std::shared_ptr<std::vector<std::atomic<int>>> open_;    // connections, by device; leases outlive the net
-    std::map<std::uint64_t, std::weak_ptr<void>> contexts_;  // by Arena::key()
+    std::shared_ptr<std::vector<std::atomic<int>>> open_;  // connections, by index in devices_; shared with the leases
+    std::map<std::uint64_t, std::weak_ptr<void>> contexts_;  // of communicators, by Arena::key() of the rank
 };
 
-/// What TUTTI_NET_PLUGIN or NCCL_NET_PLUGIN say.
+/// The process's network over the plugin that TUTTI_NET_PLUGIN or NCCL_NET_PLUGIN names. Never destroyed.
 PluginNet& plugin_net();
 
 }  // namespace tutti::plugin
