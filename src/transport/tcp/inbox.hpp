@@ -1,5 +1,5 @@
 // The frame that is arriving over one data socket, and the bytes that have arrived after it. Bodies are read straight
-// to where their recipient wants them, or decrypted to there if the socket is encrypted.
+// to where their recipient wants them, or opened by the cipher to there if the socket is protected.
 #pragma once
 
 #include <sys/uio.h>

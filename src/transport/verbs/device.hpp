@@ -18,7 +18,7 @@
 
 namespace tutti::verbs {
 
-/// The asynchronous events that an adapter has reported. The service thread records them; ranks' threads read them, and
+/// The asynchronous events that an adapter has reported. The service thread records them. Ranks' threads read them, and
 /// drop those of a former queue (Device::forget).
 struct Health {
     std::array<std::atomic<Clock::rep>, 256> down_since{};  // by port, in ticks of Clock; 0 while the port is up
