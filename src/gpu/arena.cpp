@@ -49,7 +49,7 @@ EndpointInfo Arena::info() const {
     try {
         info.arena = gpus_.share(device_, memory_);
         info.shareable = 1;
-    } catch (const Error& error) {  // messages with other processes go through host memory then
+    } catch (const Error& error) {  // info.shareable stays 0: messages with other processes go through host memory
         log(Level::info, "GPU %d: its memory can't be shared with other processes: %s", device_, error.what());
     }
     return info;
@@ -57,7 +57,7 @@ EndpointInfo Arena::info() const {
 
 namespace {
 
-/// Opens a peer's arena. Only this shows whether the processes can share memory: the peer could make a handle.
+/// Opens a peer's arena. Only this shows whether processes can share memory: the driver made the handle all the same.
 std::byte* open_arena(Gpus& gpus, int device, Rank self, Rank peer, const Handle& handle) {
     try {
         return gpus.open(device, handle);
@@ -109,7 +109,7 @@ void Ends::open_all(Rank self, const Places& places) {
     }
 }
 
-/// Makes the ends of all channels with a peer whose arena is at `remote`.
+/// Connects all channels with a peer whose arena is at `remote`. seat: this rank's.
 void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_process) {
     const Layout layout{Places::seats(static_cast<int>(theirs_.size()))};
     std::vector<End> ends;

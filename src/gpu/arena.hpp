@@ -1,7 +1,7 @@
-// The memory on its GPU in which a rank receives: a FIFO, slots and lines for every peer and channel, and behind them
-// the board of one-sided operations. Peers write into it over NVLink, PCIe or on the same GPU, and the rank polls it.
-// The ends of all connections are in other device memory, which only this rank's kernels use. Connections with peers
-// that can't write into the arena have their FIFOs in host memory.
+// Arena: the memory on a rank's GPU in which it receives. It has a FIFO, slots and lines for every peer and channel,
+// and behind them the board of one-sided operations. Peers write into it, over NVLink, PCIe or on the same GPU, and the
+// rank polls only its own memory. Ends: this rank's ends of all connections, in device memory that only its own kernels
+// use. Connections with peers that p2p does not reach have their FIFOs in host memory.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@
 namespace tutti::gpu {
 
 inline constexpr int collective_channels = 32;
-inline constexpr int pair_channels = 4;  // channels of sends and receives, which collectives do not use
+inline constexpr int pair_channels = 4;  // for sends and receives alone
 inline constexpr int channels_per_peer = collective_channels + pair_channels;
-inline constexpr int line_channels = 4;  // so many first collective channels, and all pair channels, can carry lines
+inline constexpr int line_channels = 4;  // collective channels with lines, the first ones; all pair channels have them
 inline constexpr std::size_t slot_bytes = 32 * 1024;
 
-/// The layout of a rank's arena: offsets in bytes. sender: the seat of the rank that writes there (Places::seat).
+/// Offsets in a rank's arena, in bytes. sender: the seat of the rank that writes there (Places::seat).
 struct Layout {
-    int seats;
+    int seats;  // that the arena has room for
     static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
 
     static bool has_lines(int channel) { return channel < line_channels || channel >= gpu::collective_channels; }
@@ -48,19 +48,20 @@ struct Layout {
     std::size_t fifos() const { return (number(seats, 0) * sizeof(Fifo) + 255) / 256 * 256; }
 };
 
-/// Owned by its communicator and by peers in this process that have it open. Immutable, so any thread may use it.
+/// Owned by its communicator's GpuSide, and by the Ends of peers in this process. Any thread may use it: it does not
+/// change.
 class Arena {
   public:
-    /// For a rank of a communicator of `ranks` ranks.
+    /// ranks: of the communicator. The memory is zeroed.
     static std::shared_ptr<Arena> make(Gpus& gpus, int device, int ranks);
     ~Arena();
     Arena(const Arena&) = delete;
 
-    /// What the rank tells all others: its GPU, the arena's key for ranks of this process, a handle for other
-    /// processes.
+    /// What the rank tells all others of its GPU: the key by which threads of this process find the arena, and a handle
+    /// for other processes.
     EndpointInfo info() const;
     std::uint64_t key() const { return key_; }
-    /// Other processes may have the arena open while they have the ledger's lease. Its memory is freed after that.
+    /// Other processes may have the arena open while they hold the ledger's lease. Its memory is freed after that.
     const std::shared_ptr<Ledger>& ledger() const { return ledger_; }
     /// The arena of this process with that key; nullptr if there is none.
     static std::shared_ptr<Arena> find(std::uint64_t key);
@@ -80,11 +81,11 @@ class Arena {
     const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
 };
 
-/// The ends of a rank's connections, in its device memory. Owned by the communicator; one thread at a time.
+/// This rank's ends of all its connections, in its device memory. Owned by GpuSide; one thread at a time uses it.
 class Ends {
   public:
-    /// Opens the arenas of all peers that p2p reaches, and makes the ends of those connections; attach() makes the
-    /// others. leases: of the arenas of ranks in other processes, in the order of their ranks.
+    /// Connects all peers that p2p reaches; attach() connects the others. leases: those that Neighbours::meet()
+    /// returned.
     Ends(std::shared_ptr<Arena> mine, Rank self, const Places& places, std::vector<Fd> leases);
     ~Ends();
     Ends(const Ends&) = delete;
@@ -92,16 +93,15 @@ class Ends {
     End* to(Rank peer, int channel) const { return end(peer, channel, 0); }
     End* from(Rank peer, int channel) const { return end(peer, channel, 1); }
 
-    /// Makes both ends of a channel whose FIFOs are in host memory. Its slots are there, too, unless Wire::on_device.
-    /// out and in must outlive this.
+    /// Connects one channel through host memory. Its FIFOs lie there, and so do its slots, unless network adapters
+    /// reach slots on this GPU (gpu/direct.hpp). out, in: as this process sees them; their memory outlives this.
     void attach(Rank peer, int channel, const Wire& out, const Wire& in);
-    /// Whether the channel has its ends, by p2p or attach().
     bool attached(Rank peer, int channel) const;
 
-    /// The address at which this rank's kernels see the arena of this rank, or of a peer that p2p reaches.
+    /// The address in this rank's kernels of the arena of a peer that p2p reaches, or of its own.
     std::byte* arena_of(Rank peer) const;
 
-    /// The table of a peer's loans (lending.hpp) in device memory: max_regions pointers.
+    /// The table, in device memory, of the allocations that a peer lends (lending.hpp): max_regions pointers.
     std::byte* table_of(Rank peer) const {
         return tables_.at() + static_cast<std::size_t>(peer) * max_regions * sizeof(std::byte*);
     }
@@ -118,12 +118,12 @@ class Ends {
     End through_host(Rank peer, const Wire& wire);
 
     std::shared_ptr<Arena> mine_;
-    std::vector<std::shared_ptr<Arena>> theirs_;  // by rank: of peers in this process
-    std::vector<Fd> leases_;                      // released after opened_ has been closed
-    std::vector<std::byte*> opened_;              // by rank: arenas of peers in other processes
-    Memory memory_, tables_;                      // the ends; table_of() all ranks
+    std::vector<std::shared_ptr<Arena>> theirs_;  // arenas of peers in this process, by rank
+    std::vector<Fd> leases_;                      // of opened_; given up only after those are closed
+    std::vector<std::byte*> opened_;              // arenas of peers in other processes, by rank; nullptr: not opened
+    Memory memory_, tables_;                      // the ends; table_of() by peer
     std::vector<Pinned> pinned_;                  // host memory of attached channels
-    std::set<std::pair<Rank, int>> attached_;
+    std::set<std::pair<Rank, int>> attached_;     // (peer, channel)
 };
 
 }  // namespace tutti::gpu

@@ -84,8 +84,8 @@ Exposed Boards::expose(const void* memory, std::size_t bytes, Pointee* permitted
     }
 }
 
-/// Changes gates by a kernel, so that these accesses have an order with those of peers' kernels, and waits for it. True
-/// if it found that no peer touches the windows; false if it gave up.
+/// Sets gates to `key`, and waits until no peer uses a window if key is 0. A kernel does it, so that its accesses are
+/// ordered with those of peers' kernels. False if `abort` or the time-out ended the wait. Hold mutex_.
 bool Boards::change(std::uint32_t first, std::uint32_t count, std::uint32_t key, const std::uint32_t* abort,
                     std::chrono::milliseconds timeout) {
     __atomic_store_n(&answer_->untouched, 0, __ATOMIC_RELAXED);

@@ -11,12 +11,12 @@
 namespace tutti::gpu {
 namespace {
 
-// Estimates, not measured: lines cost twice the bytes, and save a flag's round trip.
-constexpr std::size_t line_limit = 16 * 1024;                         // most bytes of a block that go in lines
-constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes for which one more channel pays
-constexpr std::size_t slices_message = 4 * 1024 * 1024;
+// Estimates that no GPU has measured yet. Lines cost twice the bytes and save a flag's round trip.
+constexpr std::size_t line_limit = 16 * 1024;                         // longest block that goes in lines, in bytes
+constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes that are worth one more channel
+constexpr std::size_t slices_message = 4 * 1024 * 1024;               // longest message by reference
 static_assert(line_limit <= line_bytes);
-constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slots for every peer of a program
+constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slots for every peer that a program names
 static_assert(host_channels <= tutti::collective_channels);
 static_assert(slot_bytes <= slot_bytes_for(few_ranks + 1));
 
@@ -29,8 +29,8 @@ Budget budget_of(const Places& places) {
     std::map<std::pair<std::uint64_t, Uuid>, int> in_process;
     for (Rank r = 0; r < places.ranks(); ++r)
         if (places.on_gpu(r)) ++sharing[places.gpu(r).uuid];
-    bool alone = true;  // each rank is the only one of its process on its GPU
-    // Blocks wait for blocks of other ranks, so all that share a device must run at the same time.
+    bool alone = true;  // no process has two ranks on one GPU
+    // Blocks wait for blocks of other ranks, so the ranks that share a device must all run at the same time.
     for (Rank r = 0; r < places.ranks(); ++r) {
         const std::uint64_t process = places.info(r).process;
         budget.by_reference = budget.by_reference && process == places.info(0).process;
@@ -39,7 +39,7 @@ Budget budget_of(const Places& places) {
         alone = ++in_process[{process, info.uuid}] == 1 && alone;
         budget.across = budget.across || of_process.try_emplace(process, info.uuid).first->second != info.uuid;
         const int share = info.blocks / sharing[info.uuid];
-        if (share < 2)  // a send and a receive at the same time
+        if (share < 2)  // one block each for a send and a receive at the same time
             fail(tuttiInvalidUsage,
                  "%d ranks share the GPU of rank %d, which runs %d blocks at the same time: that is too few for all, "
                  "each needs two",
@@ -48,8 +48,8 @@ Budget budget_of(const Places& places) {
     }
     budget.channels = std::min(gpu::collective_channels, budget.share);
     budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
-    // To close a loan CUDA may wait for all kernels of the process on that GPU, and one of another rank may wait for
-    // the caller's.
+    // Closing borrowed memory may wait for all kernels of the process on that GPU. Those of a second rank there could
+    // be waiting for the rank that wants its memory back.
     budget.lends = !budget.through_host && !budget.by_reference && alone;
     if (budget.through_host) {
         budget.channels = std::min(budget.channels, host_channels);
@@ -68,9 +68,9 @@ TileLimits limits_of(const Budget& budget) {
     if (!budget.by_reference && !budget.lends) return l;
     l.reference = 0;
     l.mappable_slices = slices_message;
-    // Peers on other GPUs can't refer to memory of pools, for example, nor other processes to memory that is not lent.
-    // All ranks cut data alike, without knowing the others' buffers, so every message has to fit into a slot, unless
-    // users have promised that buffers are in windows (TUTTI_WIN_COLL_SYMMETRIC).
+    // Peers on other GPUs can't refer to some memory (of pools, for example), nor other processes to memory that is not
+    // lent. A rank does not know what buffers the others pass, and all must cut alike. So every message must fit into a
+    // slot there, unless users have promised that all buffers lie in windows (TUTTI_WIN_COLL_SYMMETRIC).
     if (budget.by_reference && !budget.across) l.slices = slices_message;
     return l;
 }

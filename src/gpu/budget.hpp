@@ -1,5 +1,4 @@
-// How many blocks ranks may run on their GPUs, and how their data is cut. Both follow from what all ranks tell when
-// they join, so all ranks compute the same.
+// How much of its GPU a rank may use, and how its data is cut. Both follow from what all ranks tell when they join.
 #pragma once
 
 #include "gpu/places.hpp"
@@ -7,24 +6,24 @@
 
 namespace tutti::gpu {
 
-/// Limits that suit the GPUs of all ranks.
+/// The same on all ranks: what every rank's GPU can run.
 struct Budget {
-    int share = 2;              // blocks of a rank that can run at the same time as those of all other ranks
-    int channels = 1;           // most channels of a collective
-    int pair_channels = 1;      // most channels of a send or receive, two of which run at the same time
-    bool by_reference = false;  // every rank can read every other rank's buffers: all are in one process
+    int share = 2;              // blocks that a rank can run beside those of all other ranks on its GPU
+    int channels = 1;           // of a collective, at most
+    int pair_channels = 1;      // of a send or receive; one of each may run at the same time
+    bool by_reference = false;  // all ranks are threads of one process and p2p joins them: they reach all buffers
     bool through_host = false;  // Places::through_host()
-    bool lends = false;         // p2p joins several processes, so ranks lend each other memory (lending.hpp)
-    bool across = false;        // a process has ranks on different GPUs
+    bool lends = false;         // p2p joins ranks of several processes, which lend each other memory (gpu/lending.hpp)
+    bool across = false;        // some process has ranks on different GPUs
 };
 
-/// Throws tuttiInvalidUsage if a GPU can't run two blocks of every rank on it at the same time.
+/// Throws tuttiInvalidUsage if so many ranks share a GPU that it can't run two blocks of each at the same time.
 Budget budget_of(const Places& places);
 
-/// The limits if p2p joins all ranks.
+/// The limits where p2p joins all ranks.
 TileLimits limits_of(const Budget& budget);
 
-/// The limits if some messages go through host memory: the hosts' limits, reduced to what GPUs can take.
+/// The limits where some messages go through host memory: the hosts' limits, lowered to what also fits on GPUs.
 TileLimits through_host(TileLimits hosts, const Budget& budget);
 
 }  // namespace tutti::gpu

@@ -1,4 +1,4 @@
-// Gpus over the CUDA runtime, which is linked statically and loads the driver at its first use.
+// Implements Gpus with the CUDA runtime, which is linked statically and loads the driver at its first use.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -18,11 +18,11 @@ namespace {
 
 void check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return;
-    cudaGetLastError();  // clears the error, which is reported here
+    cudaGetLastError();  // clear it: it is reported here, not by a later call
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
-/// Ignores the result of a call, and clears its error.
+/// Ignores the failure of a call, and clears it so that no later call reports it.
 void forget(cudaError_t result) {
     if (result != cudaSuccess) cudaGetLastError();
 }
@@ -52,7 +52,7 @@ class Cuda : public Gpus {
         return *info;
     }
 
-    /// With MIG, the uuid of the instance (hence _v2).
+    /// The UUID of the MIG instance, if the GPU has any.
     Uuid uuid(int device) const override {
         static const auto uuid_of = driver_function<decltype(&cuDeviceGetUuid_v2)>("cuDeviceGetUuid");
         static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
@@ -183,7 +183,7 @@ class Cuda : public Gpus {
             p.base = reinterpret_cast<std::byte*>(base);
             p.id = id;
         }
-        // For memory of pools and virtual memory its owner sets which devices may use it, so enable() does not suffice.
+        // Memory of pools and virtual memory has access rights of its own, which peer access does not change.
         int plain = 0;
         p.peers =
             attribute(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) == CUDA_SUCCESS && plain != 0;
@@ -262,8 +262,7 @@ class Cuda : public Gpus {
     }
     void run(int device, const Flat& task, void* stream) override {
         if (task.count == 0) return;
-        constexpr std::uint64_t most = 4096,
-                                elements = 4 * flat_threads;  // most blocks; elements of a block in one pass
+        constexpr std::uint64_t most = 4096, elements = 4 * flat_threads;  // blocks; elements of one pass of a block
         const std::uint64_t blocks = (task.count + elements - 1) / elements;
         const OnDevice on(device);
         void* arguments[] = {const_cast<Flat*>(&task)};
@@ -272,7 +271,7 @@ class Cuda : public Gpus {
               "launching a pass over an array");
     }
     void run(int device, const OneSidedTask& task, void* stream) override {
-        const bool few = task.kind == OneSidedTask::Kind::wait;  // it only polls a few words
+        const bool few = task.kind == OneSidedTask::Kind::wait;  // it only polls words
         const OnDevice on(device);
         void* arguments[] = {const_cast<OneSidedTask*>(&task)};
         check(cudaLaunchKernel(one_sided_kernel(), dim3(task.blocks(), task.jobs()), dim3(few ? 32 : one_sided_threads),
@@ -316,7 +315,7 @@ class Cuda : public Gpus {
             return 0;
         }
         check(result, "cudaStreamGetCaptureInfo");
-        return status == cudaStreamCaptureStatusActive ? number + 1 : 0;  // CUDA's numbers may begin with 0
+        return status == cudaStreamCaptureStatusActive ? number + 1 : 0;  // CUDA's ids may begin with 0
     }
     void mark(int device, void*& event, void* stream) override {
         const OnDevice on(device);
@@ -339,7 +338,7 @@ class Cuda : public Gpus {
         const NotCaptured capture;
         const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
         if (result == cudaErrorNotReady) {
-            cudaGetLastError();  // clears it, so that the user's next look does not find it
+            cudaGetLastError();  // clear it: it is no error
             return false;
         }
         check(result, "cudaEventQuery");
@@ -370,8 +369,8 @@ class Cuda : public Gpus {
         info.memory = properties.totalGlobalMem;
         info.multiprocessors = properties.multiProcessorCount;
         info.mps = has_mps(device);
-        // This loads the kernels. If they were loaded lazily, beside a kernel that waits for a peer, the load might
-        // wait for that kernel.
+        // Asking for attributes loads the kernels. Loaded lazily, at launch, they might wait for a kernel that waits
+        // for a peer.
         const OnDevice on(device);
         const auto fit = [&](const void* kernel, unsigned threads) {
             int blocks = 0;
@@ -413,21 +412,22 @@ class Cuda : public Gpus {
         check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority), "cudaStreamCreate");
         return made;
     }
-    /// A stream of the highest priority, which few have, so most likely not in a hardware queue with kernels that wait.
+    /// Has the highest priority, which few streams have, so it most likely shares no hardware queue with kernels that
+    /// wait.
     static cudaStream_t stream_apart() {
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
         return new_stream(greatest);
     }
-    /// The stream for this object's own copies, apart from users' streams. Called under the mutex.
+    /// The library's own stream of the device. Hold mutex_.
     cudaStream_t own_stream(int device) {
         cudaStream_t& stream = streams_[static_cast<std::size_t>(device)];
         return stream != nullptr ? stream : stream = stream_apart();
     }
 
     const int count_;
-    std::mutex mutex_;                                  // guards streams_
-    std::array<cudaStream_t, device_limit> streams_{};  // by device
+    std::mutex mutex_;
+    std::array<cudaStream_t, device_limit> streams_{};  // own_stream() by device; guarded by mutex_
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// For cuda.cpp alone: the CUDA context that its calls are made in, and the look-up of driver functions.
+// Sets the CUDA context for the calls of cuda.cpp, and finds functions of the driver. For cuda.cpp alone.
 #pragma once
 
 #include <cuda.h>
@@ -13,8 +13,8 @@ namespace tutti::gpu {
 
 inline constexpr int device_limit = 64;
 
-/// While it lives, calls are allowed that CUDA otherwise refuses while the thread captures a stream, although they do
-/// not concern that stream.
+/// Sets the thread's capture mode to relaxed while it lives. Otherwise CUDA refuses some calls while a stream is being
+/// captured, though they don't concern that stream.
 class NotCaptured {
   public:
     NotCaptured() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -57,9 +57,9 @@ inline CUcontext context_of(int device) {
     return context;
 }
 
-/// Makes the device's context current while it lives, and then restores the former one. It does not use cudaSetDevice:
-/// to restore the state of a thread that has used no device yet, that would create a context on device 0, which takes
-/// memory there for every process of the machine.
+/// Makes the device's context current while it lives, and the previous one afterwards. cudaSetDevice would not do: to
+/// restore a thread that has used no device yet would create a context on device 0, which takes memory there in every
+/// process of the machine.
 class OnDevice {
   public:
     explicit OnDevice(int device) {
@@ -75,10 +75,10 @@ class OnDevice {
         pop(&own);
     }
     OnDevice(const OnDevice&) = delete;
-    inline static std::atomic<int> any{0};  // a device that has a context, for Somewhere
+    inline static std::atomic<int> any{0};  // some device that has a context
 };
 
-/// For calls that need some context. Makes one current if none is, because the runtime would create one on device 0.
+/// For calls that need any current context: without one, the runtime would make one on device 0.
 class Somewhere {
   public:
     Somewhere() {
@@ -91,8 +91,8 @@ class Somewhere {
     std::optional<OnDevice> on_;
 };
 
-/// The device of a stream. Some context must be current. It asks the stream's context, because cudaStreamGetDevice is
-/// refused for a captured stream, and invalidates the capture.
+/// The device of a stream. Some context must be current. It asks for the stream's context, because cudaStreamGetDevice
+/// is refused during a capture of the stream, and ends the capture.
 inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     static const auto context_of = driver_function<decltype(&cuStreamGetCtx)>("cuStreamGetCtx");
     static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
@@ -105,7 +105,7 @@ inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     return result;
 }
 
-/// Does work and ignores errors: for clean-up, which may run when the process ends and the driver is gone.
+/// Runs `work` and ignores its errors, for clean-up: while a process ends, the driver may be gone already.
 template <class Work>
 void if_possible(Work work) noexcept {
     try {

@@ -6,10 +6,11 @@
 namespace tutti::gpu {
 namespace {
 
-constexpr std::size_t page = 64 * 1024;  // the largest page size of hosts with GPUs
+constexpr std::size_t page = 64 * 1024;  // the largest page of hosts with GPUs
 constexpr std::size_t channel_bytes = slot_depth * gpu::slot_bytes, table_bytes = channels_per_link * channel_bytes;
 static_assert(2 * table_bytes % page == 0, "the driver gives away whole pages");
 
+/// Owns the allocation, from whose first whole page on the slots lie.
 class Owner : public DeviceMemory {
   public:
     Owner(Gpus& gpus, int device, Arrival arrival)

@@ -1,5 +1,5 @@
-// Slots of network links in the memory of this rank's GPU (transport/slots.hpp). Kernels use them like slots in pinned
-// host memory, and the adapter reads and writes them there (GPUDirect RDMA).
+// Slots of network links in the memory of this rank's GPU (transport/slots.hpp). Kernels use them as they use slots in
+// pinned host memory; the network adapter reads and writes them in place (GPUDirect RDMA).
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace tutti::gpu {
 
-/// The use of GPUDirect RDMA that TUTTI_NET_GDR and NCCL_NET_GDR_READ allow, as far as the driver permits it.
+/// What adapters may do with GPU memory as far as the driver permits: from TUTTI_NET_GDR and NCCL_NET_GDR_*.
 struct DirectWish {
-    bool any = true;
-    bool reads = true;  // adapters read what this rank sends
+    bool any = true;    // use it at all
+    bool reads = true;  // read from it what this rank sends
 };
 
-/// Makes the slots of one link. A direction stays in host memory, and `why` says so, if adapters are not to read GPU
-/// memory, or if kernels of this GPU might see too late what adapters wrote. The result owns the memory, and must not
-/// outlive gpus. nullptr if both directions stay in host memory.
+/// Makes the slots of one link. A direction in which the adapter may not read, or in which kernels could see its writes
+/// too late, stays in host memory, and `why` gets the reason. The caller owns the result and its memory; gpus outlives
+/// it. nullptr if both directions stay in host memory.
 std::unique_ptr<DeviceSlots> direct_slots(Gpus& gpus, int device, const DirectWish& wish, std::string& why);
 
 }  // namespace tutti::gpu

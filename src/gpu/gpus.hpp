@@ -1,7 +1,7 @@
-// The library's only interface to the GPU runtime: memory, pointers, streams, events and the launch of kernels.
-// cuda.cpp implements it with CUDA; tests replace it by GPUs made of host threads (tests/harness/emulated_gpus.cpp).
-// Streams are cudaStream_t, as void*. Functions that are not noexcept throw tuttiUnhandledCudaError, naming what
-// failed.
+// The interface to the GPU runtime: memory, pointers, streams, events and the launch of the library's kernels. cuda.cpp
+// implements it with CUDA; tests replace it by emulated GPUs of host threads (tests/harness/emulated_gpus.cpp). Streams
+// are cudaStream_t and events cudaEvent_t, both as void*. Functions that are not noexcept throw
+// Error(tuttiUnhandledCudaError), whose text names what failed.
 #pragma once
 
 #include <array>
@@ -22,114 +22,114 @@ using Uuid = std::array<std::uint8_t, 16>;
 struct DeviceInfo {
     std::string name;
     Uuid uuid{};
-    std::string address;     // on the PCI bus: "0000:3b:00.0"
-    std::size_t memory = 0;  // bytes
+    std::string address;     // PCI bus address: "0000:3b:00.0"
+    std::size_t memory = 0;  // in bytes
     int multiprocessors = 0;
-    int blocks = 0;    // blocks of the interpreter that fit on the device at the same time
-    bool mps = false;  // kernels of several processes run at the same time, not in turn
+    int blocks = 0;    // interpreter blocks that the device runs at the same time
+    bool mps = false;  // MPS is on: kernels of several processes run at the same time, not in turn
 };
 
-/// The memory that a pointer points to.
+/// The memory that a pointer points into.
 struct Pointee {
     enum class Kind { host, pinned, device, managed } kind = Kind::host;
     int device = -1;
-    std::byte* base = nullptr;  // of the allocation, for device memory; nullptr if it can't be found
-    std::size_t size = 0;
-    std::uint64_t id = 0;  // differs between allocations that had the same address one after the other
-    bool peers = true;     // kernels of other devices of this process can use it, once enable() was called
+    std::byte* base = nullptr;  // start of the allocation, for device memory; nullptr if unknown
+    std::size_t size = 0;       // bytes of the allocation
+    std::uint64_t id = 0;       // the allocation's id: a later allocation at the same address has another one
+    bool peers = true;          // kernels on other devices of this process can access it once peer access is enabled
 };
 
-/// A handle by which other processes open an allocation (CUDA IPC).
+/// A CUDA IPC handle: names an allocation to other processes.
 struct Handle {
     std::array<std::byte, 64> bytes{};
 };
 
-/// When kernels of a GPU see what a network adapter has written to its memory, counted from the completion on the host.
+/// When a GPU's kernels see a network adapter's write to the GPU's memory, counted from its completion on the host.
 enum class Arrival { at_once, after_flush, unsure };
 
-/// Owned by the process. For any thread.
+/// All GPUs of this machine. One instance serves the process and is never destroyed; any thread may call it.
 class Gpus {
   public:
     virtual ~Gpus() = default;
     virtual int count() const = 0;
     virtual int current() const = 0;  // the calling thread's device
     virtual DeviceInfo info(int device) const = 0;
-    virtual unsigned threads() const = 0;  // threads of a block
+    virtual unsigned threads() const = 0;  // per interpreter block
 
     virtual Uuid uuid(int device) const = 0;
-    /// Whether kernels on `device` can use memory of the device `peer`, once enable() was called.
+    /// Whether kernels on `device` can access memory of `peer` after enable(device, peer).
     virtual bool reaches(int device, int peer) const = 0;
     virtual void enable(int device, int peer) = 0;
 
-    virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed, shareable
+    virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed; share() takes it
     virtual void free(int device, std::byte* memory) noexcept = 0;
-    virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; at the same address for all devices
+    virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; mapped on all devices, see seen()
     virtual void free_pinned(std::byte* memory) noexcept = 0;
-    /// Makes whole pages of host memory usable for kernels of all devices, until unpin(). None of them may be pinned
-    /// already.
+    /// Pins whole pages of host memory and maps them for kernels of all devices, until unpin(). None of the pages may
+    /// be pinned already.
     virtual void pin(std::byte* memory, std::size_t bytes) = 0;
     virtual void unpin(std::byte* memory) noexcept = 0;
-    virtual std::byte* seen(int device, std::byte* pinned) const = 0;  // address of the first byte in kernels
+    virtual std::byte* seen(int device, std::byte* pinned) const = 0;  // its address in kernels
 
-    virtual void upload(int device, std::byte* to, const void* from,
-                        std::size_t bytes) = 0;  // has completed when it returns
+    virtual void upload(int device, std::byte* to, const void* from, std::size_t bytes) = 0;  // complete on return
 
     virtual Pointee pointee(const void* pointer) const = 0;
+    /// share() makes a handle of an allocation, given by its first byte. open() maps it in another process until
+    /// close().
     virtual Handle share(int device, const std::byte* allocation) = 0;
     virtual std::byte* open(int device, const Handle& handle) = 0;
     virtual void close(int device, std::byte* opened) noexcept = 0;
 
-    /// A dma-buf of part of an allocation, for adapters to read and write. The part must consist of whole pages of the
-    /// host's size.
+    /// Exports part of an allocation as a dma-buf, through which a network adapter reads and writes it. pages, bytes:
+    /// whole pages of the host's page size.
     virtual Fd export_pages(int device, std::byte* pages, std::size_t bytes) = 0;
     virtual Arrival arrival(int device) const = 0;
-    /// Makes what adapters have written before visible to kernels. Does not wait for kernels.
+    /// Makes all completed writes of adapters visible to kernels. Waits for no kernel.
     virtual void flush(int device) = 0;
 
-    /// Launches `channels` blocks for each of the first `jobs` jobs of launch.
+    /// Launches the interpreter for `type`: `channels` blocks for each of the first `jobs` jobs of `launch`.
     virtual void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void run(int device, const OneSidedTask& task, void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
-    /// Enqueues a host function: work(argument) is called when the stream reaches it, and at every launch of a graph
-    /// that captured it. It must neither use the runtime nor wait.
+    /// Enqueues a call of work(argument) on the host (cudaLaunchHostFunc). In a graph it runs at every launch. `work`
+    /// must not call CUDA and must not wait.
     virtual void call(int device, void (*work)(void*), void* argument, void* stream) = 0;
 
-    /// Makes a stream that does not synchronise with other streams. Work on it is completed even if it is destroyed
-    /// first. apart: if possible in a hardware queue without kernels that wait.
+    /// Makes a non-blocking stream. destroy_stream() does not cancel what is enqueued on it. apart: give it the highest
+    /// priority, which few streams have, so that it most likely shares no hardware queue with kernels that wait.
     virtual void* make_stream(int device, bool apart = false) = 0;
     virtual void destroy_stream(void* stream) noexcept = 0;
     /// The device of a stream. Throws if it is not a stream.
     virtual int device_of(void* stream) const = 0;
-    /// The number of the capture that a stream is part of; 0 if it is not being captured.
+    /// The id of the capture into a graph that the stream is part of; 0 if it is not being captured.
     virtual std::uint64_t capture(void* stream) const = 0;
     bool capturing(void* stream) const { return capture(stream) != 0; }
 
-    /// Event record and wait: what is enqueued on a stream after follow() runs after what another stream had before
-    /// mark(). mark() makes the event if it is nullptr, else moves it.
+    /// mark() records the event on `stream`; it makes the event if it is nullptr. follow() makes `stream` wait for the
+    /// last record. In a capture, both become edges of the graph.
     virtual void mark(int device, void*& event, void* stream) = 0;
     virtual void follow(int device, void* event, void* stream) = 0;
-    /// The same for a captured stream, at every launch of the graph: each launch moves the event, or follows the event
-    /// as it was when that graph was launched (cudaEventRecordExternal, cudaEventWaitExternal). mark() and follow() on
-    /// a captured stream make edges of the graph instead. Both make the event if it is nullptr.
+    /// The same as nodes of the graph that `stream` is being captured into: every launch of the graph records the
+    /// event, or waits for the record that was the last one when the graph was launched, made by any stream or graph.
+    /// Both make the event if it is nullptr.
     virtual void mark_at_launch(int device, void*& event, void* stream) = 0;
     virtual void follow_at_launch(int device, void*& event, void* stream) = 0;
-    virtual bool reached(int device, void* event) const = 0;
-    virtual void await(int device, void* event) noexcept = 0;  // blocks the calling thread
-    virtual void drop(int device, void* event) noexcept = 0;
+    virtual bool reached(int device, void* event) const = 0;   // whether all before the last record is done
+    virtual void await(int device, void* event) noexcept = 0;  // the calling thread waits
+    virtual void drop(int device, void* event) noexcept = 0;   // destroys it
 };
 
-/// The GPUs of this process; nullptr if this build or this machine has none.
+/// The GPUs of this machine; nullptr if this build has no CUDA or this machine no usable GPU. why_no_gpus() says which.
 Gpus* gpus();
-/// Why gpus() is nullptr.
 const std::string& why_no_gpus();
 
-/// The calling thread's device; -1 if no GPU is usable.
+/// The calling thread's current device; -1 if no GPU is usable.
 int current_device();
 
-/// For tests: gpus() returns these from now on.
+/// For tests: makes gpus() return `instead` from now on; nullptr restores the real ones.
 void use_gpus(Gpus* instead);
 
 }  // namespace tutti::gpu

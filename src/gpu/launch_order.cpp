@@ -32,7 +32,7 @@ void LaunchOrder::Turn::before(void* stream) {
     }
 }
 
-/// If a turn has several streams, each follows the one before, so one event stands for all.
+/// If a turn launches on several streams, each is made to follow the one before, so one event stands for them all.
 void LaunchOrder::Turn::after(void* stream) {
     Gpus& gpus = order_.gpus_;
     const int device = order_.device_;

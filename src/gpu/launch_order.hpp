@@ -1,8 +1,8 @@
-// Runs the kernels of all communicators of this process on a device in the order in which the host launches them,
-// graphs included (TUTTI_LAUNCH_ORDER_IMPLICIT). Kernels wait for kernels of other ranks, so these must be resident at
-// the same time. If more are launched than a GPU has room for, and streams let in some first on one GPU and others on
-// another, they wait for each other for ever. In one order, the same on all ranks, the first that has not ended has
-// room everywhere.
+// TUTTI_LAUNCH_ORDER_IMPLICIT: kernels and graphs of all communicators of this process run on a device one after the
+// other, in the order in which the host launched them. Kernels wait for those of other ranks, so the kernels of one
+// call must be resident on all GPUs at once. If a GPU has no room for all calls under way, and streams let in some
+// calls first on one GPU and others on another, they wait for each other for ever. In one order, if it is the same on
+// all ranks, the first call that has not ended has room everywhere.
 #pragma once
 
 #include <deque>
@@ -13,22 +13,22 @@
 
 namespace tutti::gpu {
 
-/// Owned by the device's Residence. For any thread; guarded by mutex_, which a Turn holds.
+/// Owned by its device's Residence. Any thread may use it, through a Turn, which holds mutex_.
 class LaunchOrder {
   public:
     LaunchOrder(Gpus& gpus, int device) : gpus_(gpus), device_(device) {}
     ~LaunchOrder();
     LaunchOrder(const LaunchOrder&) = delete;
 
-    /// Held while kernels that may run at the same time are launched: before() on the stream of each, then after().
+    /// Held while kernels that run at the same time are launched: before() on the stream of each, then after() on each.
     class Turn {
       public:
         explicit Turn(LaunchOrder& order) : order_(order), lock_(order.mutex_) {}
         Turn(const Turn&) = delete;
-        /// What is enqueued on the stream next runs after all earlier turns. If the stream is captured, each launch of
-        /// the graph runs after what was launched before it.
+        /// Makes what is enqueued next on the stream run after all earlier turns. In a capture: at every launch of the
+        /// graph it runs after everything that was launched before the graph.
         void before(void* stream);
-        /// Later turns, and graphs that are launched later, run after what is on the stream now.
+        /// Makes later turns, and graphs that are launched later, run after what is on the stream.
         void after(void* stream);
 
       private:
@@ -43,9 +43,9 @@ class LaunchOrder {
     Gpus& gpus_;
     const int device_;
     std::mutex mutex_;
-    void* event_ = nullptr;  // behind the last turn or launch of a graph
+    void* event_ = nullptr;  // recorded after the last turn, and again by every launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<std::pair<std::uint64_t, void*>> edges_;  // by capture: the event behind its last turn
+    std::deque<std::pair<std::uint64_t, void*>> edges_;  // (capture, event after the last turn in it), the oldest first
 };
 
 }  // namespace tutti::gpu

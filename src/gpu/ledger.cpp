@@ -51,7 +51,7 @@ void Ledger::bury(int seat) {
 void Ledger::recall(std::uint32_t number, std::uint32_t turn) {
     if (!page_->entries[number].turn.compare_exchange_strong(turn, turn + 1, std::memory_order_seq_cst)) return;
     page_->changes.fetch_add(1, std::memory_order_release);
-    full_fence();  // either the borrower sees the new turn, or the lender sees that it holds the loan
+    full_fence();  // with that in Borrower::open(): it sees the new turn, or holder() sees that it holds this one
     const std::lock_guard lock(mutex_);
     for (const Member& b : borrowers_) (*b.page)->ring();
 }
@@ -77,6 +77,7 @@ bool Ledger::is_leased() const {
 
 namespace {
 
+/// Memory that is to be freed once no claim holds.
 struct Estate {
     Gpus* gpus;
     int device;
@@ -86,9 +87,9 @@ struct Estate {
 };
 
 struct Estates {
-    std::mutex mutex;
+    std::mutex mutex;  // guards all of it
     std::vector<Estate> waiting;
-    std::multimap<const std::byte*, Claim> lent;
+    std::multimap<const std::byte*, Claim> lent;  // by base: the claims to memory of tuttiMemAllocDevice
 };
 
 Estates& estates() {

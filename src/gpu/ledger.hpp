@@ -1,16 +1,16 @@
-// The record of GPU memory that a rank lends to ranks of other processes, which open it by CUDA IPC handles: its arena,
-// and users' memory (lending.hpp). CUDA leaves it undefined what happens if memory is freed while another process has
-// it open. So every borrower notes in the lender's page what it may have open, from before it opens until after it has
-// closed. Memory is freed, or its owner told that it may free it, when no borrower has it open.
+// What a rank shares with ranks of other processes, which open it by CUDA IPC handles: its arena, and users' memory
+// (lending.hpp). CUDA leaves undefined what happens to memory that is freed while another process has it open. So every
+// borrower notes in the lender's page what it may have open, from before it opens it until after it has closed it. The
+// library frees memory, or tells its owner that it may free it, only when no borrower has it open.
 //
 //     lender                                        borrower
 //     entry k = handle; turn = 2 i + 1  ----------> held[k] = 2 i + 1; looks at the turn again; opens
 //                                                   borrowed[k] = 2 i + 1
 //     turn = 2 i + 2; rings             ----------> its thread closes; held[k] = 0; rings
-//     held[k] is 0 for all: it is back
+//     nobody holds k: it is back
 //
-// A process that dies has nothing open any more. The lease shows that no borrower is left: it is one end of a pipe, of
-// which every borrower keeps a duplicate until it has closed all of the lender's memory.
+// A process that has died holds nothing. The lease shows that: it is one end of a pipe. Every borrower keeps a copy
+// until it has closed everything of the lender, and the pipe hangs up when the last copy is gone.
 #pragma once
 
 #include <atomic>
@@ -27,21 +27,22 @@ namespace tutti::gpu {
 
 inline constexpr std::uint32_t most_loans = max_regions + 512;  // numbers from max_regions on are for windows alone
 
-/// A lender's page, in shared memory. The lender writes it, except for the bell and each borrower's row.
+/// In memory shared by a lender and its borrowers. The lender writes it, a borrower only the rows of its seat and
+/// `bell`.
 struct LendingPage {
     struct Entry {
-        std::atomic<std::uint32_t> turn;  // odd while the handle is valid; changes with every loan and recall
+        std::atomic<std::uint32_t> turn;  // odd: the handle is valid; goes up when the loan begins and when it ends
         std::atomic<std::uint64_t> handle[sizeof(Handle) / 8];
     };
-    std::atomic<std::uint32_t> bell;     // futex; others ring it when they give back, or want something back
-    std::atomic<std::uint32_t> changes;  // counts changes of entries
-    Entry entries[most_loans];           // by the loan's number; 0 is never used
-    std::atomic<std::uint32_t> borrowed[most_seats][most_loans];  // by the borrower's seat: the turn that it opened
-    std::atomic<std::uint32_t> held[most_seats][most_loans];      // the turn that it may have open; 0 if none
+    std::atomic<std::uint32_t> bell;     // rung by peers: a loan has come back, or a peer wants one back
+    std::atomic<std::uint32_t> changes;  // goes up with every change of `entries`
+    Entry entries[most_loans];           // by number of the loan; 0 is never used
+    std::atomic<std::uint32_t> borrowed[most_seats][most_loans];  // by the borrower's seat: the turn it has opened
+    std::atomic<std::uint32_t> held[most_seats][most_loans];      // the turn it may have open; 0: none
     void ring();
 };
 
-/// The mapping of a page in this process.
+/// A mapping of a rank's page in this process.
 class PageMapping {
   public:
     explicit PageMapping(const Fd& fd) : mapping_(Mapping::of(fd)) {}
@@ -53,33 +54,31 @@ class PageMapping {
     Mapping mapping_;
 };
 
-/// The lender's side. Shared by its arena, its lender and the claims on lent memory. For any thread.
+/// Owned by its Arena and by the claims to it. Any thread may use it; mutex_ guards borrowers_.
 class Ledger {
   public:
     Ledger();
-    const Fd& fd() const { return fd_; }        // the page, for borrowers
-    const Fd& lease() const { return lease_; }  // for borrowers
+    const Fd& fd() const { return fd_; }        // the page's, for borrowers to map
+    const Fd& lease() const { return lease_; }  // for borrowers to keep
     LendingPage& page() const { return *page_; }
 
-    /// Adds a borrower. its: the borrower's own page, whose bell wakes it.
+    /// Adds a borrower. its: the borrower's own page, whose bell recall() rings.
     void expect(int seat, std::shared_ptr<const PageMapping> its);
     bool has_borrowers() const;
-    /// Whether all borrowers have opened the loan.
+    /// Whether all borrowers have opened this turn of the loan.
     bool is_everywhere(std::uint32_t number, std::uint32_t turn) const;
-    /// Clears all that a borrower holds, whose process has died.
+    /// The borrower's process has died: clears what it held.
     void bury(int seat);
 
-    /// Asks the loan back, once. Each borrower closes it as soon as its GPU allows that.
+    /// Asks for the loan back, unless that was done before. Borrowers close it, each as soon as its GPU permits.
     void recall(std::uint32_t number, std::uint32_t turn);
-    /// The seat of a borrower that may have the loan open; any turn of it if turn is 0. -1 if there is none.
+    /// The seat of a borrower that may have the loan open; -1 if there is none. turn: 0 for any turn.
     int holder(std::uint32_t number, std::uint32_t turn = 0) const;
 
-    /// To be called before borrowers fetch the lease.
+    /// From open() to close(), ranks of other processes may fetch the lease. close() gives up this rank's own copy.
     void open() { opened_.store(true, std::memory_order_relaxed); }
-    /// Drops this process' end of the lease: nobody can fetch it any more.
     void close();
-    /// Whether somebody still has the lease: this process until close(), and borrowers that may have memory open. False
-    /// if open() was not called.
+    /// Whether some process may still hold the lease, and so may have the arena open.
     bool is_leased() const;
 
   private:
@@ -89,27 +88,26 @@ class Ledger {
     };
     const Fd fd_;
     const PageMapping page_;
-    Fd lease_, other_end_;
+    Fd lease_, other_end_;  // of the pipe: the write end, the read end
     std::atomic<bool> opened_{false};
     mutable std::mutex mutex_;
-    std::vector<Member> borrowers_;  // guarded by mutex_
+    std::vector<Member> borrowers_;
 };
 
-/// A reason not to free memory yet: a loan, or the lease of an arena if number is 0.
+/// Keeps memory from being freed while it holds: one turn of a loan, or the lease of an arena if number is 0.
 struct Claim {
     std::shared_ptr<Ledger> ledger;
     std::uint32_t number = 0, turn = 0;
     bool holds() const { return (number == 0 || ledger->holder(number, turn) >= 0) && ledger->is_leased(); }
 };
 
-/// Frees memory of this process once no claim on it holds: at once, or in a later free_what_is_back(). If there is no
-/// host memory to note it, it stays allocated.
+/// Frees memory of this process once none of the claims holds: at once, or in a later free_what_is_back(), which runs
+/// when memory is given back, allocated or freed. Any thread. If the host has no memory to note it, it is never freed.
 void free_when_back(Gpus& gpus, int device, std::byte* memory, std::span<const Claim> claims) noexcept;
-/// Frees all such memory on which no claim holds any more. Called when something is given back, allocated or freed.
 void free_what_is_back() noexcept;
 
-/// Notes that an allocation that the library made at `base` was lent. recall_all() asks back all loans of it, and
-/// returns the claims that were noted.
+/// Notes that the allocation at `base`, which the library made for a user, was lent. recall_all() recalls all its loans
+/// and returns their claims. Any thread.
 void remember_claim(const std::byte* base, Claim claim);
 std::vector<Claim> recall_all(const std::byte* base);
 

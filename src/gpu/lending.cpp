@@ -96,19 +96,20 @@ Loan Lender::lend_now(const Pointee& memory) {
     return {k, lent_[k].turn};
 }
 
-/// The number under which the allocation is lent; 0 if it is not. Drops loans that recall_all() has asked back, and
-/// those of memory that was freed since. This and the functions below are called under the mutex.
+// The following functions of Lender: hold mutex_.
+
+/// The allocation's number; 0 if it has none. Drops entries that were recalled, or whose memory was freed since.
 std::uint32_t Lender::number_of(const Pointee& memory) {
     std::uint32_t found = 0;
     for (std::uint32_t k = 1; k < most_loans; ++k) {
         Lent& its = lent_[k];
         if (its.base == nullptr) continue;
         if (its.turn != 0 && ledger_->page().entries[k].turn.load(std::memory_order_relaxed) != its.turn)
-            its = {};  // asked back by recall_all()
+            its = {};  // recall_all() has recalled it
         else if (its.base == memory.base && its.size == memory.size && its.id == memory.id)
             found = k;
         else if (its.base < memory.base + memory.size && memory.base < its.base + its.size)
-            take_back(k);  // freed since, as another allocation overlaps it
+            take_back(k);  // it was freed, and another allocation lies there
     }
     return found;
 }
@@ -163,7 +164,7 @@ Borrower::~Borrower() {
 void Borrower::look() {
     const std::uint32_t changes = (*page_)->changes.load(std::memory_order_acquire);
     if (changes == changes_) return;
-    give_back();  // first, since a new loan may have an old one's address
+    give_back();  // first: a new loan may lie at the address of an old one
     bool all = true;
     for (std::uint32_t k = 1; k < max_regions; ++k) {
         const std::uint32_t turn = (*page_)->entries[k].turn.load(std::memory_order_acquire);
@@ -207,7 +208,7 @@ void Borrower::close(std::uint32_t number) {
     s = {};
 }
 
-/// Opens a loan. False if the lender has asked it back meanwhile. Throws if it can't be opened.
+/// Opens a loan. False if the lender has recalled this turn meanwhile. Throws if it can't be opened.
 bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
     const LendingPage::Entry& entry = (*page_)->entries[number];
     Handle handle;
@@ -218,7 +219,7 @@ bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
     Seen& s = seen_[number];
     s = {turn, nullptr};
     (*page_)->held[own_seat_][number].store(turn, std::memory_order_seq_cst);
-    full_fence();  // either the lender sees that the loan is held, or this sees that it was asked back
+    full_fence();  // with that in Ledger::recall(): the lender sees `held`, or this sees the new turn
     if (entry.turn.load(std::memory_order_seq_cst) != turn) {
         close(number);
         return false;
@@ -231,7 +232,7 @@ bool Borrower::open(std::uint32_t number, std::uint32_t turn) {
         }
     } catch (...) {
         close(number);
-        s.turn = turn;  // so that it is not tried again
+        s.turn = turn;  // look() does not try it again
         throw;
     }
     (*page_)->borrowed[own_seat_][number].store(turn, std::memory_order_release);
@@ -257,7 +258,7 @@ bool Borrowers::have_any() {
 
 std::byte* Borrowers::open_now(Rank peer, Loan loan) {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) start();  // first, since only the thread gives loans back
+    if (!thread_.joinable()) start();  // first: the thread gives it back later
     const auto its = std::ranges::find(all_, peer, &Borrower::peer);
     if (its == all_.end()) fail(tuttiInternalError, "rank %d lends nothing", peer);
     return its->open_now(loan);

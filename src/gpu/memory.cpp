@@ -12,7 +12,7 @@ namespace tutti::gpu {
 namespace {
 
 struct Allocations {
-    std::mutex mutex;
+    std::mutex mutex;  // guards device_of
     std::map<void*, int> device_of;
 };
 

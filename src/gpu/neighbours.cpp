@@ -8,9 +8,9 @@
 namespace tutti::gpu {
 namespace {
 
-constexpr std::chrono::seconds at_the_end{10};
+constexpr std::chrono::seconds at_the_end{10};  // wait for loans
 
-/// The session's key for a rank's lease; its page has the arena's key.
+/// The key under which a rank offers its lease; the page has the arena's own.
 std::uint64_t lease_key(std::uint64_t arena) {
     return ~arena;
 }
@@ -61,8 +61,8 @@ void Neighbours::forbid(const Pointee& memory, std::chrono::milliseconds timeout
     if (loan.number != 0) await_return({&loan, 1}, timeout);
 }
 
-/// Waits until loans are back. Threads of the neighbours close them, whatever their ranks do, as soon as their GPUs
-/// allow.
+/// Waits until the loans have come back. The borrowers' threads close them, whatever their ranks do, as soon as their
+/// GPUs permit. Loans of dead ranks count as back. Throws tuttiTimeout.
 void Neighbours::await_return(std::span<const Loan> loans, std::chrono::milliseconds timeout) {
     const Deadline until = Clock::now() + timeout;
     for (const Loan loan : loans)

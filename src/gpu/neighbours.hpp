@@ -1,4 +1,5 @@
-// The peers in other processes that a rank on a GPU reaches by p2p, and the memory that they lend each other.
+// A rank's neighbours are the ranks of other processes that p2p joins it with. This is the memory that it lends them
+// and that it borrows from them.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@
 
 namespace tutti::gpu {
 
-/// Owned by its communicator. For one thread until borrow_through() has returned, then for any.
+/// Owned by GpuSide. One thread connects it; after that, permit(), forbid(), lender() and borrowers() take any thread.
 class Neighbours {
   public:
     Neighbours(Gpus& gpus, int device, const Arena& arena)
@@ -21,26 +22,25 @@ class Neighbours {
           ledger_(arena.ledger()),
           lender_(gpus, device, ledger_),
           borrowers_(ledger_->page()) {}
-    /// Asks back users' registered memory, and waits until it is back, for some seconds at most.
+    /// Takes back the users' memory that is still permitted, and waits for that for up to 10 s.
     ~Neighbours();
     Neighbours(const Neighbours&) = delete;
 
-    /// Offers this rank's page and lease to its peers. To be called before meet().
+    /// Offers the page and the lease to the neighbours. Call it before meet().
     void offer(Session& session) const;
-    /// Fetches the pages and leases of all neighbours. Returns the leases, which Ends keeps while it has their arenas
-    /// open. The session must outlive this.
+    /// Fetches the neighbours' pages and leases. Returns the leases, to be kept while their arenas are open. The
+    /// session outlives this.
     std::vector<Fd> meet(Session& session, const Places& places, Deadline deadline);
-    /// Starts borrowing. ends: its tables are where kernels find the loans.
+    /// Call it after meet(). ends: has the tables in which kernels find what is lent to this rank.
     void borrow_through(const Ends& ends, const Places& places);
 
     Lender& lender() { return lender_; }
     Borrowers& borrowers() { return borrowers_; }
 
-    /// Allows the allocation at `memory` to be lent until forbid() of the result. The result has no base if it can't
-    /// be.
+    /// Permits lending the allocation that the memory lies in, until forbid() of the result. No base: it can't be lent.
     Pointee permit(const void* memory, std::size_t bytes);
-    /// Undoes a permit(). Unless another one holds, it waits until no neighbour has the memory open. Throws
-    /// tuttiTimeout, naming one that has.
+    /// Ends a permit. On return no neighbour has the allocation open, unless it is permitted otherwise. Throws
+    /// tuttiTimeout, whose text names a rank that still has it open.
     void forbid(const Pointee& memory, std::chrono::milliseconds timeout);
 
   private:
@@ -53,10 +53,10 @@ class Neighbours {
 
     Gpus& gpus_;
     const int device_;
-    const std::uint64_t key_;  // of the arena
+    const std::uint64_t key_;  // the arena's, under which the page is offered
     const std::shared_ptr<Ledger> ledger_;
     Session* session_ = nullptr;
-    std::vector<Neighbour> all_;
+    std::vector<Neighbour> all_;  // fixed by meet()
     Lender lender_;
     Borrowers borrowers_;
 };

@@ -11,8 +11,8 @@ namespace tutti::gpu {
 namespace {
 
 struct PinnedPages {
-    std::mutex mutex;
-    std::map<std::byte*, int> users;  // number of objects, by the first byte of their pages
+    std::mutex mutex;                 // guards users
+    std::map<std::byte*, int> users;  // number of Pinned, by the first byte of their pages
 };
 
 PinnedPages& pinned_pages() {

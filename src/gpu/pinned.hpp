@@ -1,5 +1,5 @@
-// Host memory that is pinned for this process' GPUs: FIFOs and slots of connections without p2p. Ranks of one process
-// may share pages, which are pinned once and counted.
+// Host memory pinned for this process' GPUs: FIFOs and slots of connections that p2p does not reach. Ranks of one
+// process may use the same pages; these are pinned once, and counted.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,22 @@
 
 namespace tutti::gpu {
 
-/// Movable; the last owner of the pages unpins them. For any thread.
+/// Any thread may make and destroy them.
 class Pinned {
   public:
-    /// Pins the whole pages that contain `memory`, which must stay mapped while this lives. Objects whose pages overlap
-    /// must have the same pages. Throws tuttiUnhandledCudaError that names the limit on locked memory.
+    /// Pins the pages that `memory` lies in for as long as this lives. All that pin one of these pages at the same time
+    /// must pin the same range. Throws tuttiUnhandledCudaError, whose text names the limit on locked memory.
     Pinned(Gpus& gpus, std::span<std::byte> memory);
     ~Pinned();
     Pinned(Pinned&& other) noexcept;
     Pinned(const Pinned&) = delete;
 
-    /// The address at which kernels on `device` see `here`, an address in the pages.
+    /// The address in kernels on `device` of `here`, which lies in the pages.
     std::byte* seen(int device, std::byte* here) const { return gpus_.seen(device, begin_) + (here - begin_); }
 
   private:
     Gpus& gpus_;
-    std::byte* begin_;
+    std::byte* begin_;  // of the first page; nullptr once moved from
 };
 
 }  // namespace tutti::gpu

@@ -52,7 +52,7 @@ bool Places::share_processes() const {
 }
 
 bool Places::find_host_pair() const {
-    for (Rank r = 0; r < ranks(); ++r)  // pairs with rank 0 first: most often one of them decides
+    for (Rank r = 0; r < ranks(); ++r)  // rank 0 first: it is most often in such a pair
         if (r != 0 && !p2p(0, r)) return true;
     for (Rank a = 1; a < ranks(); ++a)
         for (Rank b = a + 1; b < ranks(); ++b)

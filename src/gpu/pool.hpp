@@ -1,4 +1,4 @@
-// Device memory for the library itself: allocations that their owners free, and a pool of parts of one allocation.
+// Device memory for the library's own use: Memory is an allocation that is freed with its owner, or a part of a Pool.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace tutti::gpu {
 
-/// Hands out parts of one allocation, made beforehand. A later cudaMalloc might wait for all kernels of the device, and
-/// kernels of other ranks there may wait for this rank. For any thread.
+/// One allocation, made at init, that is given out in parts. A later allocation could deadlock: CUDA may have it wait
+/// for all kernels of the device, and those of other ranks may wait for this rank. Any thread may use it.
 class Pool {
   public:
     static constexpr std::size_t alignment = 256;
@@ -30,17 +30,17 @@ class Pool {
     const int device_;
     std::byte* const memory_;
     std::mutex mutex_;
-    std::map<std::byte*, std::size_t> free_;  // bytes by address, adjacent parts joined; guarded by mutex_
+    std::map<std::byte*, std::size_t> free_;  // free parts and their bytes; adjacent ones are merged
 };
 
-/// Owns device memory. One thread at a time.
+/// Device memory, freed (or given back to its pool) when this is destroyed. One thread at a time.
 class Memory {
   public:
     Memory() = default;
-    /// A zeroed allocation; none for 0 bytes.
+    /// An allocation of its own, zeroed.
     Memory(Gpus& gpus, int device, std::size_t bytes)
         : gpus_(&gpus), device_(device), at_(bytes == 0 ? nullptr : gpus.allocate(device, bytes)) {}
-    /// A part of the pool, which must outlive this, or an allocation of its own if the pool has no room. Not zeroed.
+    /// A part of the pool, which outlives it, or an allocation of its own if the pool has no room. Not zeroed.
     Memory(Pool& pool, std::size_t bytes);
     Memory(Memory&& other) noexcept { *this = std::move(other); }
     Memory& operator=(Memory&& other) noexcept {
@@ -55,8 +55,8 @@ class Memory {
     Gpus* gpus_ = nullptr;
     int device_ = 0;
     std::byte* at_ = nullptr;
-    Pool* pool_ = nullptr;   // that it is a part of; nullptr if it is an allocation of its own
-    std::size_t bytes_ = 0;  // of the part
+    Pool* pool_ = nullptr;  // nullptr: an allocation of its own
+    std::size_t bytes_ = 0;
 };
 
 }  // namespace tutti::gpu

@@ -8,7 +8,7 @@
 namespace tutti::gpu {
 namespace {
 
-/// Collects arrays in one block of memory, to be uploaded at once. Returns their offsets in bytes.
+/// Gathers arrays into one block of memory, to upload it as a whole. add() returns an array's offset.
 class Image {
   public:
     template <class T>
@@ -49,8 +49,7 @@ bool sends_slices(const tutti::Program& program, bool altered) {
         if (std::ranges::none_of(sinks, to_peer)) return true;
         const Operand& source = program.sources(s)[0];
         if (s.sources == 1 && !to_peer(source) && !altered) return in_buffer(source);
-        const auto local =
-            std::ranges::find_if_not(sinks, to_peer);  // the device code refers to the first local sink, or to none
+        const auto local = std::ranges::find_if_not(sinks, to_peer);  // the machine refers to this one or to none
         return local != sinks.end() && in_buffer(*local);
     });
 }

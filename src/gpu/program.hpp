@@ -1,4 +1,4 @@
-// A bound program in device memory, with its connections' ends on all channels that it may use.
+// A bound program in device memory, with the ends of its connections on every channel that it may use.
 #pragma once
 
 #include "gpu/arena.hpp"
@@ -6,24 +6,26 @@
 
 namespace tutti::gpu {
 
-/// Whether every message of the program is in the user's buffers after the step that sends it. Peers can then read it
-/// there, so messages need no slots and may be longer than one. altered: whether inputs are scaled, or results divided.
+/// Whether every message of the program lies in the user's buffers after the step that sends it. A peer can read it
+/// there, so it needs no slot and may be longer than one. altered: inputs are multiplied on their way, or results
+/// divided.
 bool sends_slices(const tutti::Program& program, bool altered);
 
-/// One thread at a time.
+/// Owned by a plan of its communicator. One thread at a time uses it.
 class Program {
   public:
-    /// Uploads the program for channels first_channel to first_channel + channels - 1 of each connection. pool, control
-    /// and ends must outlive it. Throws tuttiInvalidUsage if a step has more operands, or the program more connections,
-    /// than a block has room for.
+    /// Uploads the program. It may use channels first_channel to first_channel + channels - 1 of each connection. pool,
+    /// control and ends outlive it. Throws tuttiInvalidUsage if a step has more operands, or the program more
+    /// connections, than a block has room for.
     Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_channel, int channels, Control* control);
 
     const BoundProgram& bound() const { return bound_; }
     int channels() const { return channels_; }
-    /// Whether any step reads or writes that buffer. In a reduce to another rank, for example, none writes the output.
+    /// Whether any step reads or writes that buffer. In a reduction to another rank, for example, none writes the
+    /// output.
     bool uses(Place place) const;
 
-    /// The plan for tiles of so many bytes. Allocates larger scratch chunks if the present ones are too small.
+    /// What kernels need to run it with tiles of `tile_bytes`. Allocates scratch if there was too little.
     Plan plan(std::size_t tile_bytes);
 
   private:
@@ -31,8 +33,8 @@ class Program {
     const BoundProgram bound_;
     const int channels_;
     Memory memory_;
-    std::vector<Memory> scratch_;  // the last is current; running kernels and graphs may still use earlier ones
-    std::size_t scratch_stride_ = 0;
+    std::vector<Memory> scratch_;     // new launches use the last; earlier kernels and graphs may use the others
+    std::size_t scratch_stride_ = 0;  // bytes from one scratch chunk to the next
     Plan plan_;
 };
 

@@ -12,8 +12,8 @@ namespace {
 
 struct Residents {
     std::mutex mutex;
-    std::map<std::pair<Gpus*, int>, std::weak_ptr<Residence>> residences;  // by device
-    std::map<std::pair<Residence*, std::uint64_t>, std::weak_ptr<Tenant>> tenants;
+    std::map<std::pair<Gpus*, int>, std::weak_ptr<Residence>> residences;           // by device
+    std::map<std::pair<Residence*, std::uint64_t>, std::weak_ptr<Tenant>> tenants;  // by key
 };
 
 Residents& residents() {
@@ -95,7 +95,9 @@ int Tenant::blocked_by(int seat, void* stream, std::uint64_t group) const {
     return -1;
 }
 
-/// Sets contended_. This and the next two functions are called under the mutex.
+// recount(), runs() and makes_room(): hold mutex_.
+
+/// Sets contended_ after a tenant has come or gone.
 void Residence::recount() {
     int most = 0;
     bool shared = false;
@@ -106,7 +108,7 @@ void Residence::recount() {
     contended_.store(shared && most > blocks_, std::memory_order_release);
 }
 
-/// Whether the tenant has kernels under way: from the first rank's launch of an operation to the end of the last
+/// Whether the tenant's blocks may be on the device: from the first rank's launch of a call to the end of the last
 /// rank's.
 bool Residence::runs(Tenant& tenant) {
     if (tenant.blocks() == 0) return false;
@@ -140,7 +142,7 @@ bool Residence::makes_room(std::span<const Stay> stays) {
         blocks = std::max(blocks, had);
         taken += tenant->ranks() * blocks;
     }
-    // An operation that other ranks have begun has had its room since its first rank entered.
+    // A tenant that already runs got its room, for all of its ranks, when the first of them was let in.
     if (new_ones && taken > blocks_) return false;
     for (const auto& [tenant, blocks] : wanted) tenant->blocks_ = blocks;
     return true;

@@ -1,10 +1,10 @@
-// Admission of kernels to a device that ranks share. Blocks of such ranks wait for each other, so all of them must be
-// resident at the same time, or those that are would wait for those that are not. Within a communicator this is
-// certain: its ranks divide the device among them (gpu/budget.hpp). Between communicators whose ranks are threads of
-// one process a Residence ensures it: a communicator whose ranks do not fit beside those that run waits, on the host,
-// until they end.
+// Which communicators' blocks run on a device. Blocks of ranks that share a device wait for each other, so all of them
+// must be resident at the same time, or those that are would wait for ever for those that are not. Within a
+// communicator its ranks divide the device among them (gpu/budget.hpp). Between communicators whose ranks are threads
+// of one process it is ensured here: a launch waits on the host until its communicator's ranks fit beside those that
+// run.
 //
-// Ranks in other processes need no admission: the driver gives each process the whole device in turn.
+// Other processes are not looked at: without MPS, the driver gives each the whole device in turn.
 #pragma once
 
 #include <algorithm>
@@ -23,46 +23,46 @@ namespace tutti::gpu {
 
 class Residence;
 
-/// The ranks of one communicator that are threads of this process on one device; each has a seat. Shared by these
-/// ranks, and for any of their threads.
+/// The ranks of one communicator that are threads of this process on one device, each with a seat of its own. The ranks
+/// share ownership. Any thread may use it; a rank changes only its own seat.
 class Tenant {
   public:
-    /// The tenant with that key, made by the first call. key: the same for all its ranks, and no others. share: the
-    /// most blocks that a rank ever runs there at a time.
+    /// Finds the tenant, or makes it. key: the same for all its ranks, and for no others. ranks: how many these are.
+    /// share: the most blocks that a rank runs at a time.
     static std::shared_ptr<Tenant> of(Gpus& gpus, int device, std::uint64_t key, int ranks, int share);
     ~Tenant();
     Tenant(const Tenant&) = delete;
 
-    /// Notes that a graph of a rank has so many blocks. Graphs are launched without enter(); while one runs, which the
-    /// seat's event tells, its blocks are counted.
+    /// Notes a capture with that many blocks per rank. A graph is launched without enter(), so from now on that many
+    /// blocks at least count as running while a seat's event is not reached.
     void captured(int blocks);
 
     int ranks() const { return static_cast<int>(seats_.size()); }
     Residence& residence() const { return *residence_; }
 
-    /// Sets the event behind the seat's last launch.
+    /// Sets the event that is recorded after each of the seat's launches.
     void launched(int seat, void* event) { at(seat).event.store(event, std::memory_order_release); }
-    /// The seat of a rank whose kernel, ahead on the same stream, waits for the kernel that this seat is about to
-    /// launch behind it: a deadlock. group: number of the calls that are launched together, which do not count. -1 if
-    /// there is none.
+    /// The seat of another rank whose kernel on that stream waits for the kernel that this seat is about to enqueue
+    /// behind it, a deadlock; -1 if there is none. group: calls of the same group are launched together and don't
+    /// count.
     int blocked_by(int seat, void* stream, std::uint64_t group) const;
 
-    /// Sets the word that is not 0 once a kernel of the seat has given up. It must exist until leave().
+    /// Sets the word that is not 0 once a kernel of the seat has given up. It must stay valid until leave().
     void watch(int seat, const std::uint32_t* gave_up) { at(seat).gave_up.store(gave_up, std::memory_order_release); }
-    /// Notes that the seat may not launch all that the others have launched.
+    /// The seat will not launch what the others have launched: they no longer count as waiting for it.
     void forsake(int seat) { at(seat).left.store(true, std::memory_order_release); }
-    /// Notes that the seat launches nothing any more. Its event may be destroyed afterwards.
+    /// The seat launches nothing more. Its event and word are not used after this.
     void leave(int seat);
 
   private:
     friend class Residence;
     struct Seat {
-        std::atomic<void*> event{nullptr};                   // behind the last launch
-        std::atomic<std::uint64_t> collectives{0};           // launched so far
-        std::atomic<void*> stream{nullptr};                  // of the last collective
-        std::atomic<std::uint64_t> group{0};                 // of calls, that the last collective was in
-        std::atomic<const std::uint32_t*> gave_up{nullptr};  // see watch()
-        std::atomic<bool> left{false};                       // see forsake()
+        std::atomic<void*> event{nullptr};
+        std::atomic<std::uint64_t> collectives{0};  // launched so far
+        std::atomic<void*> stream{nullptr};         // of the last collective
+        std::atomic<std::uint64_t> group{0};        // of calls, that the last collective was in
+        std::atomic<const std::uint32_t*> gave_up{nullptr};
+        std::atomic<bool> left{false};
         void begin(void* its_stream, std::uint64_t its_group);
         bool stays() const;
     };
@@ -76,32 +76,32 @@ class Tenant {
     int blocks() const { return std::max(blocks_, captured_); }
 
     // Guarded by the residence's mutex:
-    int blocks_ = 0;    // of each rank, while kernels of some of them run
-    int captured_ = 0;  // most blocks of a rank in a graph
-    int entering_ = 0;  // launches between enter() and entered()
+    int blocks_ = 0;    // per rank, while any of the ranks runs
+    int captured_ = 0;  // per rank, the most in any graph
+    int entering_ = 0;  // ranks between enter() and entered()
 };
 
-/// A launch that a rank is about to make.
+/// What a rank is about to launch.
 struct Stay {
     Tenant* tenant;
     int seat;
     int blocks;
-    bool collective;  // the other ranks of the tenant will launch the same
+    bool collective;  // the other ranks launch it, too
     void* stream;
     std::uint64_t group;
-    bool counted = false;  // in Tenant::entering_
+    bool counted = false;  // set by enter(): entered() has to undo it
 };
 
-/// A device of this process. Shared by its tenants; for any thread.
+/// The tenants of one device. Owned by them. Any thread may use it; mutex_ guards tenants_ and their counts.
 class Residence {
   public:
     static std::shared_ptr<Residence> of(Gpus& gpus, int device);
 
-    int blocks() const { return blocks_; }  // that fit on the device at the same time
+    int blocks() const { return blocks_; }  // interpreter blocks that the device runs at the same time
     LaunchOrder& order() { return order_; }
 
-    /// Waits until all these launches have room beside what other tenants run. stop: called while it waits; may throw
-    /// to give up. The caller then launches, and calls entered() whether that succeeds or fails.
+    /// Waits until the device has room for all of `stays` beside what other tenants run. stop: called while waiting;
+    /// throws to give up. The caller launches then and calls entered(), also if a launch has failed.
     void enter(std::span<Stay> stays, const std::function<void()>& stop);
     void entered(std::span<Stay> stays);
 
@@ -117,8 +117,8 @@ class Residence {
     const int device_, blocks_;
     LaunchOrder order_;
     std::mutex mutex_;
-    std::vector<Tenant*> tenants_;        // guarded by mutex_
-    std::atomic<bool> contended_{false};  // some tenant has several ranks here, and not all tenants fit at once
+    std::vector<Tenant*> tenants_;
+    std::atomic<bool> contended_{false};  // a tenant has several ranks, and not all tenants fit at once
 };
 
 }  // namespace tutti::gpu
