@@ -19,7 +19,7 @@ ByKey<Arena>& arenas() {
     return *all;
 }
 
-/// As if all messages before that one had been sent and read.
+/// Sets all credits as if the messages before that one had been sent and released.
 void number_from(std::uint32_t message, const Arena& arena, int ranks) {
     for (Rank peer = 0; peer < ranks; ++peer)
         for (int channel = 0; channel < channels_per_link; ++channel) {

@@ -1,6 +1,6 @@
-// A rank's arena: the memory in which it writes to its peers. A page about itself, then a FIFO and its slots for every
-// peer and channel; between them the signals, which peers raise here for the rank itself. The file is sparse: what is
-// not used costs nothing.
+// A rank's arena: the memory in which it writes to its peers. It has a page about the rank, a FIFO for every peer and
+// channel, the signals that peers raise for this rank, and the slots for every peer and channel, in this order. The
+// file is sparse, so unused parts cost nothing.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@
 namespace tutti {
 
 inline constexpr int board_entries = 8;
-inline constexpr std::size_t most_windows = 512;  // of a rank at once
+inline constexpr std::size_t most_windows = 512;  // that a rank has at the same time
 inline constexpr int signals_per_peer = 8;
 
-/// What one rank has raised for the owner, so far in all. It alone writes here; who waits keeps what it has taken.
+/// How often one peer has raised each of its signals for the owner, so far in all. Only that peer writes here; the
+/// owner keeps count of those that it has waited for.
 struct alignas(64) Signals {
     std::atomic<std::uint64_t> raised[signals_per_peer];
     void raise(int number) {
@@ -29,21 +30,21 @@ struct alignas(64) Signals {
     }
 };
 
-/// What a rank tells about itself to everybody who can see its memory.
+/// What a rank tells about itself to every rank that can see its memory.
 struct RankPage {
     WakeUp wake_up;
-    /// 1: a thread of it is inside a step that reads or writes peers' memory directly. The first is for all that the
-    /// rank does one after the other, the others are for the channels of a job that several threads share.
+    /// 1: a thread of the rank is inside a step that reads or writes peers' memory directly. The first entry is for
+    /// what the rank does in order, the others are for the channels of a job that several threads share.
     alignas(64) std::atomic<std::uint32_t> touching[1 + collective_channels];
-    alignas(64) std::atomic<std::uint32_t> closed;    // it has given up: its buffers must not be touched any more
-    std::atomic<std::uint32_t> leaving;               // it issues nothing any more
+    alignas(64) std::atomic<std::uint32_t> closed;    // 1: it has given up; peers must not touch its buffers any more
+    std::atomic<std::uint32_t> leaving;               // 1: it issues nothing any more
     alignas(64) std::atomic<std::uint64_t> sequence;  // collectives begun so far
     SharedCall board[board_entries];                  // the last ones: collective number s is at s % board_entries
-    std::atomic<std::uint64_t> freed;                 // grows when memory of tuttiMemAlloc is freed in its process
-    std::atomic<std::uint32_t> gates[most_windows];   // of its parts of windows: a number while peers may write there
+    std::atomic<std::uint64_t> freed;                 // grows when a region is freed in its process
+    std::atomic<std::uint32_t> gates[most_windows];   // by window: the key under which peers may use its part
 };
 
-/// How many threads of the rank are inside such steps.
+/// How many threads of the rank are inside steps that touch peers' memory.
 inline long touching_threads(const RankPage& page) {
     return std::ranges::count_if(page.touching, [](const auto& t) { return t.load(std::memory_order_acquire) != 0; });
 }
@@ -55,9 +56,9 @@ constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
-/// The longest message that has room in a slot of a communicator of so many ranks. An arena has slots for every peer,
-/// so where there are many, they are smaller; but the longest messages of algorithms of logarithmic depth, half of all
-/// ranks' chunks, still have room.
+/// The longest message, in bytes, that fits into a slot of a communicator of so many ranks. An arena has slots for
+/// every peer, so with many ranks slots are smaller. They still hold the longest messages of algorithms of logarithmic
+/// depth, which are half of all ranks' chunks.
 inline constexpr int few_ranks = 32;
 constexpr std::size_t slot_bytes_for(int ranks) {
     if (ranks <= few_ranks) return slot_bytes;
@@ -67,15 +68,15 @@ constexpr std::size_t slot_stride_for(int ranks) {
     return slot_stride_of(slot_bytes_for(ranks));
 }
 
-/// The same where a path is long (plan/platform.hpp), so that more is under way: all peers' slots of a channel and
-/// direction take 64 MiB, up to 64 ranks.
+/// The same on long paths (plan/platform.hpp), where more has to be in flight. Up to 64 ranks, the slots of a channel
+/// and direction take 64 MiB for all peers together.
 constexpr std::size_t far_slot_bytes_for(int ranks) {
     return std::clamp((std::size_t{16} << 20) / std::bit_ceil(static_cast<std::size_t>(ranks)), slot_bytes,
                       longest_slot_bytes);
 }
 
-/// Every channel has its slots in pages of its own, so that those in use can be made known to a GPU, which takes whole
-/// pages. They begin at different places of a page, so that channels do not compete for the same cache sets.
+/// Every channel has its slots in pages of its own, so that those in use can be pinned for a GPU, which takes whole
+/// pages. They begin at different offsets in a page, so that channels do not compete for the same cache sets.
 inline constexpr std::size_t slots_stagger = 256, slots_staggers = 16;
 constexpr std::size_t channel_slots_bytes_of(std::size_t slot) {
     return whole_pages(slot_depth * slot_stride_of(slot) + slots_stagger * slots_staggers);
@@ -104,37 +105,42 @@ struct ArenaLayout {
     }
 };
 
-/// An arena in this process' view: its owner's, or a peer's that was mapped.
+/// An arena as this process sees it: a rank's own, or a peer's, mapped. The communicator and its links share it. Any
+/// thread; use_slots_of() must come before the first wire.
 class Arena {
   public:
-    /// A new one. shared: in a memfd that other processes can map; otherwise private to this process.
+    /// A new arena, registered under a key. shared: in a memfd that other processes can map; otherwise private to this
+    /// process.
     static std::shared_ptr<Arena> make(const ArenaLayout& layout, bool shared);
     static std::shared_ptr<Arena> make(int ranks, bool shared) { return make(ArenaLayout{ranks}, shared); }
 
-    /// A peer's.
+    /// Maps a peer's arena. Throws if it is smaller than the layout.
     static std::shared_ptr<Arena> map(const ArenaLayout& layout, const Fd& fd);
 
-    /// Before any wire: slots of another length, for which there is room. All ranks conclude the same one when they
-    /// have met, and any of this process may say so.
+    /// Sets another slot length, in bytes, before any wire is made. All ranks derive the same one once they have met;
+    /// any rank of this process may set it. Throws tuttiInvalidUsage if the arena was made without room for that.
     void use_slots_of(std::size_t bytes);
     ArenaLayout layout() const { return {ranks_, slot_.load(std::memory_order_relaxed)}; }
     std::size_t slot() const { return layout().slot; }
 
-    /// All of it, for adapters that have to know memory before they use it.
+    /// The whole arena, for adapters that have to register it.
     std::span<std::byte> memory() const { return {mapping_.base(), mapping_.size()}; }
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
+    /// The wire from the owner to that reader.
     Wire wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
-    /// Of the messages to all: they lie where the owner would write to itself, each reader's credits in its own FIFO.
+    /// The wire of the messages to all. Cells and slots are those from the owner to itself; each reader gives its
+    /// credits in its own FIFO.
     Wire wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
-    /// What that rank raises for the owner.
+    /// The signals that this rank raises for the owner.
     Signals& signals(Rank from) const;
-    /// Of the owner's process.
+    /// Not in the shared memory: of use only in the owner's process.
     LentMemory& lent() { return lent_; }
     AwaitedMemory& awaited() { return awaited_; }
     const Fd& fd() const { return fd_; }
 
-    /// Registered arenas can be found by other ranks of this process under their key.
+    /// The key under which ranks of this process find an arena that make() made; 0 for a mapped one.
     std::uint64_t key() const { return key_; }
+    /// nullptr if no living arena has this key.
     static std::shared_ptr<Arena> find(std::uint64_t key);
     ~Arena();
 

@@ -16,8 +16,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// One channel's outlet: a FIFO of our own, from which pump() carries messages to the real one. Credits are the
-/// reader's own, so whatever is written here has room there.
+/// One channel's outlet: a FIFO from which pump() carries messages to the real one. Its writer sees the real reader's
+/// credits, so there is always room for a message in the real FIFO.
 struct Pipe {
     explicit Pipe(Wire real)
         : slots(slot_depth * real.stride), stride(real.stride), credits(&real.credits()), out(real, first_message) {}
@@ -29,8 +29,8 @@ struct Pipe {
     Fifo fifo{};
     std::vector<std::byte> slots;
     const std::size_t stride;
-    std::atomic<std::uint32_t>* credits;               // what the peer has finished with
-    std::atomic<std::uint32_t> passed{first_message};  // messages that went on to the peer; pump() counts
+    std::atomic<std::uint32_t>* credits;               // the peer's
+    std::atomic<std::uint32_t> passed{first_message};  // messages that were passed on to the peer
     Sender out;                                        // to the peer
 };
 
@@ -83,7 +83,7 @@ class FaultyLink : public Link {
             if (look()) continue;
             const std::uint32_t word = wake_up_.word.load(std::memory_order_acquire);
             wake_up_.sleeping.store(1, std::memory_order_seq_cst);
-            if (!look()) futex_wait(wake_up_.word, word, milliseconds(2));  // without a fence a wake-up may be missed
+            if (!look()) futex_wait(wake_up_.word, word, milliseconds(2));  // there is no fence: it may miss a wake-up
             wake_up_.sleeping.store(0, std::memory_order_relaxed);
         }
     }
@@ -125,10 +125,10 @@ class FaultyLink : public Link {
     std::unique_ptr<Link> link_;
     const FaultPlan plan_;
     const std::function<void()> passed_on_;
-    std::mt19937_64 random_;  // the thread's
+    std::mt19937_64 random_;  // only thread_ uses it
     std::vector<std::unique_ptr<Pipe>> pipes_;
     std::atomic<bool> dead_{false}, closing_{false};
-    WakeUp wake_up_{};  // sent by the rank that writes
+    WakeUp wake_up_{};  // of thread_; the rank that writes wakes it
     Thread thread_;
 };
 

@@ -1,6 +1,6 @@
-// A link that misbehaves on purpose: what is written to it reaches the peer late, in pieces, in another order relative
-// to other links, or not at all, as a seed decides. Wraps any link; also shows how a transport with an engine of its
-// own (a network) looks, since a thread carries the messages from the writer's FIFO to the real one.
+// A link that misbehaves on purpose: messages reach the peer late, in pieces, in another order relative to other links,
+// or not at all, as a seed decides. It wraps any link. A thread of its own carries messages from the writer's FIFO to
+// the real one, as the engine of a network does.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ namespace tutti {
 
 struct FaultPlan {
     std::uint64_t seed = 0;
-    int delay_one_in = 0;  // messages held back for up to a millisecond, so that those of other links overtake; 0: none
-    int tear_one_in = 0;   // messages that arrive in two pieces with a pause between
-    int drop_one_in = 0;   // chance at each message that the link goes dead for good
+    // Each is the chance per message, one in so many; 0: never.
+    int delay_one_in = 0;  // it is held back for up to a millisecond, so that messages of other links overtake it
+    int tear_one_in = 0;   // it arrives in two pieces with a pause between
+    int drop_one_in = 0;   // it is lost, and the link is dead from then on
 
     bool any() const { return delay_one_in > 0 || tear_one_in > 0 || drop_one_in > 0; }
 
@@ -24,7 +25,8 @@ struct FaultPlan {
     static FaultPlan parse(std::string_view text);
 };
 
-/// name distinguishes links of one seed. passed_on: called after each message, on a thread of the link's own.
+/// Wraps `link`. name: makes links of the same seed behave differently. passed_on: called after each message, on the
+/// link's own thread.
 std::unique_ptr<Link> faulty(std::unique_ptr<Link> link, const FaultPlan& plan, std::uint64_t name,
                              std::function<void()> passed_on = {});
 

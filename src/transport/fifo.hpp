@@ -1,5 +1,5 @@
-// The wire of every connection: a FIFO of messages from one writer to one reader, in memory that both can see. The
-// executor only ever sees this; a transport's whole job is to make one end's writes appear at the other end.
+// The wire of every connection: a FIFO of messages from one writer to one reader, in memory that both can see. It is
+// all that the executor sees of a transport. A transport's whole job is to make one end's writes appear at the other.
 //
 //     writer                                            reader
 //     ready()?  a cell is free                          ready()?  cell[next] carries turn next + 1
@@ -9,8 +9,8 @@
 //                                            <------    release() released = next + 1: the credit and, for messages by
 //                                                       reference, the acknowledgement
 //
-// A message of up to 48 bytes is one cache line: data and flag arrive together. Everything is plain data, so that a GPU
-// may read the same words.
+// A message of up to 48 bytes is one cache line, so data and flag arrive together. Everything is plain data, so a GPU
+// can use the same words.
 #pragma once
 
 #include <atomic>
@@ -28,22 +28,22 @@
 namespace tutti {
 
 inline constexpr std::uint32_t fifo_depth =
-    16;  // messages under way; with little data each, so credits are rarely looked at
-inline constexpr std::uint32_t slot_depth = 4;  // those of them that lie in slots
+    16;  // messages in flight at most; enough that writers of short ones rarely read credits
+inline constexpr std::uint32_t slot_depth = 4;  // of these, the ones that can lie in slots
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t longest_slot_bytes = 2 * 1024 * 1024;  // on long paths
 constexpr std::size_t slot_stride_of(std::size_t slot) {
-    return slot + 4096 + 64;  // slots do not compete for the same cache sets
+    return slot + 4096 + 64;  // so that slots do not compete for the same cache sets
 }
 inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
 inline constexpr std::size_t inline_bytes = 48;
-inline constexpr std::size_t reference_bytes = 16 * 1024;  // below, an acknowledgement costs more than a copy
+inline constexpr std::size_t reference_bytes = 16 * 1024;  // below this an acknowledgement costs more than a copy
 inline constexpr int collective_channels = 8;
 inline constexpr int pair_channel =
     collective_channels;  // sends and receives have a channel of their own: see pair_limits()
-inline constexpr int program_channels = pair_channel + 1;     // that programs write and read
+inline constexpr int program_channels = pair_channel + 1;     // channels that programs write and read
 inline constexpr int one_sided_channel = program_channels;    // puts, signals, gets over networks: see net/puts.hpp
-inline constexpr int answer_channel = one_sided_channel + 1;  // what engines send for gets
+inline constexpr int answer_channel = one_sided_channel + 1;  // the data that engines send in answer to gets
 inline constexpr int channels_per_link = answer_channel + 1;
 
 static_assert(slot_depth >= 2,
@@ -52,13 +52,13 @@ static_assert(slot_depth >= 2,
 static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0,
               "message numbers wrap around at 2^32");
 
-/// Whether message a comes after message b. True or false only of numbers less than 2^31 apart: who keeps one for long
-/// keeps it up with the others.
+/// Whether message a comes after message b. Correct only for numbers less than 2^31 apart: a number that is kept for
+/// long must be moved along with the others.
 TUTTI_HOST_DEVICE constexpr bool later(std::uint32_t a, std::uint32_t b) {
     return static_cast<std::int32_t>(a - b) > 0;
 }
 
-/// A place in the owner's memory as its peers name it. region 0: an address of this very process.
+/// A place in the owner's memory as its peers name it. region: Region::id(); 0 if offset is an address of this process.
 struct Reference {
     std::uint64_t region;
     std::uint64_t offset;
@@ -68,21 +68,23 @@ enum class Kind : std::uint16_t {
     inlined,    // the payload is in the cell
     slot,       // the payload is in slot number (message number % slot_depth)
     reference,  // the payload is where Cell::reference says, and stays there until released
-    landed,     // the writer stored the payload at the place that the reader had posted for this message
+    landed,     // the payload is where the reader's posted receive for this message says
 };
 
+/// One message's cache line. The writer fills it in, and stores turn last.
 struct alignas(64) Cell {
     std::atomic<std::uint32_t> turn;  // message number + 1, once the message is complete
-    std::uint32_t signature;          // of the operation, so that ranks which call different things are told apart
-    std::uint32_t bytes;
+    std::uint32_t signature;          // of the operation; a different one than expected means the calls differ
+    std::uint32_t bytes;              // of the payload
     Kind kind;
-    std::uint16_t mappable;  // 1: the buffers of all ranks that had a part in the message are (HostExecution::mappable)
+    std::uint16_t mappable;  // 1: all ranks that contributed to the message have mappable buffers (HostExecution)
     union {
         std::byte payload[inline_bytes];
         Reference reference;
     };
 
-    /// Uneven calls: the elements of the row that the message is of, where the payload is elsewhere. For error texts.
+    /// Uneven calls: how many elements the message's row has. For error texts. Only where the payload is not in the
+    /// cell: it lies behind the reference.
     void set_row(std::uint64_t elements) { std::memcpy(payload + sizeof reference, &elements, sizeof elements); }
     std::uint64_t row() const {
         std::uint64_t elements;
@@ -91,27 +93,27 @@ struct alignas(64) Cell {
     }
 };
 
-/// Posted by the reader: message number turn - 1 may be stored here.
+/// A posted receive: the reader lets the writer store message number turn - 1 at `where`.
 struct alignas(64) PostedReceive {
     std::atomic<std::uint32_t> turn;
-    std::uint32_t bytes;  // as many as the message has to have
+    std::uint32_t bytes;  // the length that the message must have
     Reference where;
 };
 
-/// What a rank calls, for error texts.
+/// A description of a rank's call, for error texts.
 struct Call {
-    std::uint32_t signature = 0;  // 0: nothing
+    std::uint32_t signature = 0;  // 0: no call
     Collective collective{};
     DataType type{};
     std::uint8_t op = 0;  // as tuttiRedOp_t, every pre-multiplied sum as 5
     std::uint8_t algorithm = 0;
     std::int32_t root = 0;
     std::uint32_t sequence = 0;  // collectives: how many the rank had called before
-    std::uint64_t count = 0;     // uneven calls: Rows::digest(), more than any count
+    std::uint64_t count = 0;     // elements; uneven calls: Rows::digest(), which is larger than any count
 };
 
-/// A Call where others can read it at any time. A reader may get a mixture of two calls; it serves for error texts
-/// only.
+/// A Call that one thread sets and any thread or peer reads at any time, without a lock. A reader may get a mixture of
+/// two calls, so it serves for error texts only.
 class SharedCall {
   public:
     void set(const Call& call) {
@@ -133,27 +135,29 @@ class SharedCall {
     std::atomic<std::uint64_t> words_[size];
 };
 
+/// One direction of one channel. Lies zeroed in an arena. The writer stores cells and call, the reader all the rest.
 struct Fifo {
     Cell cells[fifo_depth];
     PostedReceive posted_receives[fifo_depth];
-    alignas(64) std::atomic<std::uint32_t> released;
-    std::atomic<std::uint32_t> released_of_all;  // by this reader, of the messages to all
-    std::atomic<std::uint32_t> posted;  // grows with every posted receive, for whoever has to tell the writer of them
-    alignas(64) SharedCall call;        // what the writer last began here; read only to explain an error
+    alignas(64) std::atomic<std::uint32_t> released;  // the reader's credits: messages that it has finished with
+    std::atomic<std::uint32_t> released_of_all;       // the same, of the messages to all
+    std::atomic<std::uint32_t> posted;  // posted receives so far; an engine that passes them on watches it
+    alignas(64) SharedCall call;        // the call that the writer last began here; read only to explain an error
 };
 
 static_assert(sizeof(Cell) == 64 && sizeof(PostedReceive) == 64 && std::is_trivially_copyable_v<Call>);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Wakes a rank that sleeps. A rank has one for all its connections.
+/// What a rank sleeps on, and its peers wake it by. A rank has one for all its connections.
 struct alignas(64) WakeUp {
-    std::atomic<std::uint32_t> word;
-    std::atomic<std::uint32_t> sleeping;
-    std::atomic<std::int32_t> core;  // 1 + the one that it last waited on, where ranks outnumber cores; 0: unknown
+    std::atomic<std::uint32_t> word;      // the futex; grows with every wake-up
+    std::atomic<std::uint32_t> sleeping;  // 1: the rank sleeps, or is about to
+    std::atomic<std::int32_t> core;       // oversubscribed hosts: 1 + the core that it last waited on; 0: unknown
 };
 
-/// After the store which the sleeper may wait for. There is no fence in between, which would cost every message a cache
-/// miss: the sleeper makes up for it with one on all cores (see fence_all_cores) between `sleeping` and its last look.
+/// Wakes the rank if it sleeps. Call it after the store that the rank may wait for. There is no fence in between, since
+/// it would cost every message a cache miss. Instead the sleeper puts a fence on all cores (fence_all_cores) between
+/// its store to `sleeping` and its last look.
 inline void wake(WakeUp& wake_up) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(wake_up.sleeping.load(std::memory_order_relaxed) == 0, 1)) return;
@@ -162,32 +166,32 @@ inline void wake(WakeUp& wake_up) {
     futex_wake(wake_up.word);
 }
 
-/// Where one direction of a link lies, as this process sees it.
+/// Where one direction of one channel lies, as this process sees it. Owns nothing.
 struct Wire {
     Fifo* fifo = nullptr;
-    std::byte* slots = nullptr;       // slot_depth of them; no other channel has a part of their pages in host memory
+    std::byte* slots = nullptr;       // slot_depth of them; in host memory their pages hold nothing of other channels
     WakeUp* wake_up = nullptr;        // of the rank at the other end
     std::span<std::byte> cells = {};  // whole pages: all FIFOs of the arena in which `fifo` lies
-    std::atomic<std::uint32_t>* released = nullptr;  // where this reader gives its credits; nullptr: Fifo::released
-    std::size_t stride = slot_stride;                // from a slot to the next
-    bool on_device = false;                          // slots lie on this rank's GPU, where the host can't look
+    std::atomic<std::uint32_t>* released = nullptr;  // where the reader stores its credits; nullptr: Fifo::released
+    std::size_t stride = slot_stride;                // bytes from one slot to the next
+    bool on_device = false;                          // true: slots lie on this rank's GPU; the host can't read them
 
     std::atomic<std::uint32_t>& credits() const { return released != nullptr ? *released : fifo->released; }
 };
 
-/// The writer's end. One thread at a time. next: the number of the first message, 0 but in tests.
+/// The writer's end. One thread at a time. next: the number of the first message (see numbering.hpp).
 class Sender {
   public:
     explicit Sender(Wire wire, std::uint32_t next = 0) : Sender(std::vector<Wire>{wire}, next) {}
 
-    /// Of messages that several ranks read, a wire for each. They have the same cells and slots, and credits and
-    /// wake-ups of their own. No message by reference, and none that lands.
+    /// For messages that several ranks read: a wire for each of them. The wires share cells and slots; credits and
+    /// wake-ups are each reader's own. Such messages never go by reference or to a posted receive.
     explicit Sender(std::span<const Wire> readers, std::uint32_t next = 0)
         : wire_(readers.front()), next_(next), released_(next) {
         for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.wake_up});
     }
 
-    /// Whether a message that may need a slot, or one that does not, can be written.
+    /// Whether the next message can be written. slot: it may need its slot.
     bool ready(bool slot) {
         const std::uint32_t depth = slot ? slot_depth : fifo_depth;
         if (next_ - released_ < depth) return true;
@@ -203,6 +207,7 @@ class Sender {
         return l.turn.load(std::memory_order_acquire) == next_ + 1 ? &l : nullptr;
     }
 
+    /// Publishes the message in cell(). Wakes nobody: see ring().
     void commit(Kind kind, std::uint32_t bytes, std::uint32_t signature, bool mappable = false) {
         const std::uint32_t next = next_ + 1;
         Cell& c = cell();
@@ -212,13 +217,13 @@ class Sender {
         c.mappable = mappable;
         c.turn.store(next, std::memory_order_release);
         next_ = next;
-        __builtin_prefetch(&cell(), 1);  // the next message's line is ours again by the time it is written
+        __builtin_prefetch(&cell(), 1);  // this core owns the next message's line by the time it is written
         if (kind != Kind::reference) return;
         refers_ = true;
         last_reference_ = next;
     }
 
-    /// True when no message by reference is still being read.
+    /// True if every message by reference has been acknowledged, so the memory behind them may change.
     bool settled() {
         if (!refers_) return true;
         if (later(last_reference_, released_)) released_ = released_by_all();
@@ -226,13 +231,13 @@ class Sender {
         return !refers_;
     }
 
-    /// True when that reader has finished with everything, whoever wrote it: the rank's host, or its kernels.
+    /// True if that reader has released everything in the FIFO, including what other writers (kernels) put there.
     bool drained(std::size_t reader = 0) const {
         const std::uint32_t released = readers_[reader].released->load(std::memory_order_acquire);
         return wire_.fifo->cells[released % fifo_depth].turn.load(std::memory_order_acquire) != released + 1;
     }
 
-    /// The reader that has released least.
+    /// The number of the reader that has released least.
     std::size_t slowest() const {
         std::size_t slowest = 0;
         for (std::size_t r = 1; r < readers_.size(); ++r)
@@ -240,9 +245,10 @@ class Sender {
         return slowest;
     }
 
+    /// Notes the call that the next messages belong to.
     void begin(const Call& call) { wire_.fifo->call.set(call); }
 
-    /// After what the readers may sleep for.
+    /// Wakes readers that sleep. Call it after commit().
     void ring() {
         for (const Reader& reader : readers_) wake(*reader.wake_up);
     }
@@ -265,13 +271,13 @@ class Sender {
 
     Wire wire_;
     std::vector<Reader> readers_;
-    std::uint32_t next_;
-    std::uint32_t released_;
-    std::uint32_t last_reference_ = 0;
-    bool refers_ = false;  // a message by reference may still be being read, the last one is last_reference_ - 1
+    std::uint32_t next_;                // the number of the next message
+    std::uint32_t released_;            // credits of the slowest reader when they were last read
+    std::uint32_t last_reference_ = 0;  // turn of the last message by reference
+    bool refers_ = false;               // that message may not be acknowledged yet
 };
 
-/// The reader's end. One thread at a time. next: as the writer's.
+/// The reader's end. One thread at a time. next: as for Sender.
 class Receiver {
   public:
     explicit Receiver(Wire wire, std::uint32_t next = 0) : wire_(wire), released_(&wire.credits()), next_(next) {}
@@ -281,14 +287,15 @@ class Receiver {
     const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
     std::size_t slot_room() const { return wire_.stride; }
 
+    /// Gives the credit for the message in cell(). Wakes nobody.
     void release() {
         if (offered_ != 0) [[unlikely]]
             withdraw();
         released_->store(++next_, std::memory_order_release);
     }
 
-    /// Offers a place for the message `ahead` messages after the next one, if it has so many bytes; ahead < fifo_depth.
-    /// The offer ends when that message is released.
+    /// Posts a receive: the message `ahead` messages after the next one may be stored at `where` if it has exactly
+    /// `bytes` bytes. ahead < fifo_depth. The offer ends when that message is released.
     void post(std::uint32_t ahead, Reference where, std::size_t bytes) {
         PostedReceive& l = wire_.fifo->posted_receives[(next_ + ahead) % fifo_depth];
         l.bytes = static_cast<std::uint32_t>(bytes);
@@ -302,20 +309,21 @@ class Receiver {
     WakeUp& wake_up() { return *wire_.wake_up; }
 
   private:
-    /// Else the writer would take what it finds here for an offer again, 2^32 messages later.
+    /// Clears the offer for the next message. Without this the writer would take it for a valid one 2^32 messages
+    /// later.
     void withdraw() {
         const std::uint32_t number = next_ % fifo_depth;
         if ((offered_ >> number & 1) == 0) return;
         offered_ &= ~(1u << number);
         wire_.fifo->posted_receives[number].turn.store(next_,
-                                                       std::memory_order_relaxed);  // of no message that comes here
+                                                       std::memory_order_relaxed);  // a turn that never matches here
     }
 
     Wire wire_;
     std::atomic<std::uint32_t>* released_;
-    std::uint32_t next_;
-    std::uint32_t posted_ = 0;
-    std::uint32_t offered_ = 0;  // a bit for each posted receive that a message is still to come for
+    std::uint32_t next_;         // the number of the next message
+    std::uint32_t posted_ = 0;   // receives posted so far
+    std::uint32_t offered_ = 0;  // bit n: the posted receive in entry n is still open
 };
 
 }  // namespace tutti

@@ -22,7 +22,7 @@ void LentMemory::take_all_back() {
     std::ranges::fill(parts_, Part{});
 }
 
-/// Under the lock.
+/// Hold mutex_.
 LentMemory::Access LentMemory::find(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::uint64_t bytes,
                                     std::span<std::byte>& found) {
     if (gate >= parts_.size() || key == 0 || parts_[gate].key != key) return Access::not_lent;

@@ -1,5 +1,6 @@
-// Memory of a rank that its engine uses for peers on other hosts: parts of windows, which they put to and get from, and
-// where the answers to this rank's own gets go. Peers on its host use parts themselves, and look at RankPage::gates.
+// A rank's memory that its engine reads and writes for peers on other hosts: the rank's parts of windows, for their
+// puts and gets, and the destinations of the rank's own gets. Peers on the same host access the parts directly, guarded
+// by RankPage::gates.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +15,20 @@
 
 namespace tutti {
 
-/// By gate. Any thread.
+/// The rank's parts of windows, by gate. Part of its arena. Any thread; has a lock of its own.
 class LentMemory {
   public:
-    /// Under this key, until it is taken back. key: not 0.
+    /// Lends memory to the engine until it is taken back. key: not 0; an access has to name the same.
     void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory);
-    /// The engine uses it no more when it returns. Does nothing to what is not lent.
+    /// When this has returned the engine does not touch the memory any more. Without effect if it is not lent.
     void take_back(std::uint32_t gate);
     void take_all_back();
 
     enum class Access { done, not_lent, out_of_bounds };
+    /// Copies data to, or from, `offset` bytes into the part of that gate; nothing unless the result is done.
     Access write(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::span<const std::byte> data);
     Access read(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::span<std::byte> data);
-    /// Whether so many bytes could be read from there now.
+    /// What read() of so many bytes would return now.
     Access look(std::uint32_t gate, std::uint32_t key, std::uint64_t offset, std::uint64_t bytes);
 
   private:
@@ -37,39 +39,39 @@ class LentMemory {
         std::uint32_t key = 0;  // 0: not lent
         std::span<std::byte> memory = {};
     };
-    std::mutex mutex_;  // also of what is copied: a message's data at a time
-    std::vector<Part> parts_;
+    std::mutex mutex_;         // guards parts_, and is held while one message's data are copied
+    std::vector<Part> parts_;  // by gate
 };
 
-/// Where the engine writes what peers answer to gets, which each answers in the order in which it was asked. Any
-/// thread.
+/// Where the engine writes the answers to this rank's gets. A peer answers gets in the order in which they were sent.
+/// Part of the rank's arena. Any thread; has a lock of its own.
 class AwaitedMemory {
   public:
-    /// Of the next get from that peer: its answers fill the memory in order, when those to the gets before it have
-    /// come.
+    /// Adds a get from that peer, before its request is sent. Answers fill the memory in order, after those to earlier
+    /// gets.
     void expect(Rank peer, std::span<std::byte> memory);
-    /// The first get from that peer, all answers to which have come; none, if all were forgotten meanwhile.
+    /// Removes the oldest get from that peer, which has been answered. Without effect after forget_all().
     void forget(Rank peer);
-    /// The engine writes nowhere any more when it returns.
+    /// When this has returned the engine does not write to any of the memory any more.
     void forget_all();
 
     struct State {
-        std::size_t asked = 0;    // gets, since expect(), and not forgotten
-        bool answered = false;    // all has come that the first of them wants
-        std::size_t missing = 0;  // of that one
+        std::size_t asked = 0;    // gets that were expected and not forgotten
+        bool answered = false;    // the oldest of them is complete
+        std::size_t missing = 0;  // bytes that the oldest still lacks
     };
     State state(Rank peer);
 
-    /// The next answer. False: it was not asked for, or not for so much.
+    /// Takes the next answer from that peer. False if nothing, or less, was asked for.
     bool fill(Rank peer, std::span<const std::byte> data);
 
   private:
     struct Get {
-        std::span<std::byte> rest;
+        std::span<std::byte> rest;  // not filled yet
         bool answered = false;
     };
-    std::mutex mutex_;  // also of what is written
-    std::map<Rank, std::deque<Get>> gets_;
+    std::mutex mutex_;                      // guards gets_ and is held while data are copied
+    std::map<Rank, std::deque<Get>> gets_;  // by peer, the oldest first
 };
 
 }  // namespace tutti

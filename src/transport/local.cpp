@@ -48,7 +48,7 @@ class LocalTransport : public Transport {
         std::shared_ptr<Arena> theirs = Arena::find(from.infos[static_cast<std::size_t>(peer)].arena_key);
         if (!theirs)
             fail_by(peer, tuttiRemoteError, "rank %d: rank %d has destroyed its communicator", from.self(), peer);
-        theirs->use_slots_of(from.arena->slot());  // its owner may be about to say so
+        theirs->use_slots_of(from.arena->slot());  // the owner may not have set it yet
         return std::make_unique<LocalLink>(from.arena, theirs, from.self(), peer);
     }
 };

@@ -24,9 +24,9 @@
 namespace tutti {
 namespace {
 
-/// What a user of tuttiCommRegister holds.
+/// What a handle of tuttiCommRegister points to.
 struct Registration {
-    std::shared_ptr<Region> region;  // none: there was nothing to do
+    std::shared_ptr<Region> region;  // nullptr: no whole page, or memory of tuttiMemAlloc
 };
 
 struct Table {
@@ -85,7 +85,7 @@ void check_private(std::uintptr_t begin, std::uintptr_t end) {
              static_cast<unsigned long long>(seen));
 }
 
-/// Memory at `from` moves over what is at `to`, at once.
+/// Moves the mapping at `from` over the one at `to`, atomically. Unmaps it and throws if that fails.
 void move_over(void* from, void* to, std::size_t size) {
     if (mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to) return;
     const int error = errno;
@@ -112,12 +112,12 @@ RegionWatch::~RegionWatch() {
 }
 
 void Region::make(std::size_t size) {
-    // Reserving more than there is would not fail, but have processes killed.
+    // Reserving more memory than there is would not fail, but the kernel would kill processes.
     if (const std::size_t most = available_memory(); size > most)
         fail(tuttiSystemError, "allocating %zu bytes of shareable memory failed: %zu are available", size, most);
     size_ = size;
     fd_ = make_memfd("tutti-memory", size);
-    // Reserved now, so that memory which is not there is an error here and not a SIGBUS later.
+    // Reserves the pages now, so that a lack of memory is an error here and not a SIGBUS later.
     if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) != 0)
         fail_errno("allocating %zu bytes of shareable memory failed", size);
 }
@@ -127,7 +127,7 @@ Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)) {
     make(size == 0 ? page : (size + page - 1) / page * page);
     mapping_ = Mapping::of(fd_);
     base_ = mapping_.base();
-    madvise(base_, size_, MADV_HUGEPAGE);  // a wish; fails where huge pages are off
+    madvise(base_, size_, MADV_HUGEPAGE);  // a hint; fails where huge pages are off
 }
 
 Region::Region(std::byte* begin, std::size_t size) : id_(table().next_id.fetch_add(1)), base_(begin) {
@@ -142,7 +142,7 @@ void Region::give_back() {
     struct stat info {};
     const auto begin = reinterpret_cast<std::uintptr_t>(base_);
     const std::vector<Area> areas = areas_of(begin, begin + size_);
-    // Who freed the memory without a word must not lose what lies there now.
+    // If the user has unmapped the buffer, other memory may lie there now, which must not be replaced.
     if (fstat(fd_.get(), &info) != 0 || areas.size() != 1 || areas[0].inode != info.st_ino || areas[0].begin > begin ||
         areas[0].end < begin + size_)
         fail(tuttiInvalidUsage, "the buffer at %p was unmapped before it was deregistered", static_cast<void*>(base_));
@@ -153,7 +153,7 @@ void Region::give_back() {
 }
 
 Region::~Region() {
-    // Peers may have it mapped still; give the pages back all the same.
+    // Frees the pages now, since peers may still have the file mapped.
     if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size())) != 0) errno = 0;
 }
 
@@ -205,7 +205,7 @@ void* register_memory(void* pointer, std::size_t size) {
         } else if (region->registered > 0) {
             ++region->registered;
         } else {
-            region = nullptr;  // of tuttiMemAlloc
+            region = nullptr;  // memory of tuttiMemAlloc is mappable already
         }
         registration->region = std::move(region);
     }

@@ -1,5 +1,6 @@
-// Memory that peers on this host can map, so that messages from and to it need no copy: memfds, either new ones
-// (tuttiMemAlloc), or put in the place of private memory with its content (tuttiCommRegister).
+// Regions: memory that peers on this host can map, so that messages from and to it need no copy. A region is a memfd.
+// It is new memory (tuttiMemAlloc), or replaces private pages and keeps their content (tuttiCommRegister). All
+// functions here may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,13 @@
 
 namespace tutti {
 
+/// One such memory. The table of regions owns it, with those that find_region() gave it to. Immutable but for
+/// `registered`, which the table's lock guards.
 class Region {
   public:
+    /// New memory. Throws tuttiSystemError when memory or descriptors are exhausted.
     explicit Region(std::size_t size);
-    /// Takes the place of the private pages [begin, begin + size).
+    /// Replaces the private pages [begin, begin + size) and keeps their content.
     Region(std::byte* begin, std::size_t size);
     ~Region();
     std::uint64_t id() const { return id_; }  // never 0, never used again
@@ -22,41 +26,44 @@ class Region {
     std::size_t size() const { return size_; }
     const Fd& fd() const { return fd_; }
 
-    /// Private pages with the same content take its place in turn, if it still lies there.
+    /// Puts private pages with the same content in its place. Throws tuttiInvalidUsage if it does not lie there any
+    /// more, and tuttiSystemError.
     void give_back();
-    int registered = 0;  // how many registrations hold it; 0: it is of allocate_region()
+    int registered = 0;  // how many registrations hold it; 0 if it comes from allocate_region()
 
   private:
     void make(std::size_t size);
     std::uint64_t id_;
     Fd fd_;
-    Mapping mapping_;  // of an allocated one
+    Mapping mapping_;  // of allocated memory only
     std::byte* base_ = nullptr;
     std::size_t size_ = 0;
 };
 
-/// At least one page. Throws tuttiSystemError when memory or descriptors are exhausted.
+/// Allocates size bytes, rounded up to whole pages, at least one. Throws tuttiSystemError when memory or descriptors
+/// are exhausted.
 void* allocate_region(std::size_t size);
 
-/// Throws tuttiInvalidArgument if pointer is not the start of a living region.
+/// Frees memory of allocate_region(). Throws tuttiInvalidArgument if pointer is not the start of such memory.
 void free_region(void* pointer);
 
-/// Makes the whole pages of [pointer, pointer + size) mappable; without effect where they are already. Nobody may use
-/// the range meanwhile. Throws tuttiInvalidArgument if it is not private memory that can be written (a file, a stack,
-/// shared memory, nothing), or overlaps what is registered without being a part of it.
+/// Makes the whole pages inside [pointer, pointer + size) mappable, unless they are already. No thread may use the
+/// range meanwhile. Returns a handle for deregister_memory(). Throws tuttiInvalidArgument if the range is not writable
+/// private memory (but a file, a stack, shared memory, nothing), or overlaps a region without lying inside it.
 void* register_memory(void* pointer, std::size_t size);
 
-/// The inverse, with the last registration that holds the pages. Throws tuttiInvalidArgument for what is no
-/// registration.
+/// Ends a registration. The last one that holds the pages makes them private again. Throws tuttiInvalidArgument if the
+/// handle is no registration, tuttiInvalidUsage if the buffer was unmapped before, and tuttiSystemError, after which
+/// the registration still stands.
 void deregister_memory(void* registration);
 
 /// The region that holds all of [pointer, pointer + size); nullptr if there is none.
 std::shared_ptr<Region> find_region(const void* pointer, std::size_t size);
 
-/// Hears of every region that goes, while its memory is still there, from the thread that frees it.
+/// Calls a function for every region that is freed, on the thread that frees it, while the memory is still there.
 class RegionWatch {
   public:
-    /// gone: given the region's id. It neither waits for its caller nor asks for regions.
+    /// gone: takes the region's id. It must not wait for other threads, and must not call functions of this file.
     explicit RegionWatch(std::function<void(std::uint64_t id)> gone);
     ~RegionWatch();
     RegionWatch(const RegionWatch&) = delete;
@@ -66,7 +73,7 @@ class RegionWatch {
     const std::function<void(std::uint64_t id)> gone_;
 };
 
-/// How many regions this process has freed so far: whoever keeps something of a region looks here whether to let go.
+/// How many regions this process has freed so far. A cache of regions is stale if this has changed.
 std::uint64_t freed_regions();
 
 /// Whether the region with this id lives.

@@ -64,7 +64,7 @@ class ShmLink : public Link {
         return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
     }
 
-    /// The owner's side: what was freed is offered no longer, and the peers learn that something was.
+    /// The owner's side: withdraws the offers of freed regions, and tells the peers that some were freed.
     void forget_freed(std::uint64_t freed) {
         freed_ = freed;
         last_.reset();
@@ -76,11 +76,11 @@ class ShmLink : public Link {
         mine_->page().freed.store(freed, std::memory_order_release);
     }
 
-    /// The peer's side: before something new is mapped, what its owner may have freed is let go.
+    /// The peer's side: maps a region. If the owner has freed some since, lets go of all mappings first.
     Mapping map(std::uint64_t id) {
         const std::uint64_t freed = theirs_->page().freed.load(std::memory_order_acquire);
         if (freed != peer_freed_) {
-            // Steps under way may still use some of them: this one, and those of other threads.
+            // Running steps, of this thread and others, may still use these mappings.
             if (touching_threads(mine_->page()) <= 1) doomed_.clear();
             doomed_.push_back(std::exchange(seen_, {}));
         }
@@ -91,14 +91,14 @@ class ShmLink : public Link {
     std::shared_ptr<Session> session_;
     std::shared_ptr<Arena> mine_, theirs_;
     Rank peer_;
-    std::shared_ptr<Region> last_;  // the region that was referred to last
-    std::set<std::uint64_t> offered_;
-    std::uint64_t freed_ = freed_regions();
-    std::map<std::uint64_t, Mapping> seen_;  // the peer's regions, mapped here
-    std::vector<std::map<std::uint64_t, Mapping>> doomed_;
-    std::uint64_t peer_freed_ = 0;
+    std::shared_ptr<Region> last_;                          // the region that was referred to last
+    std::set<std::uint64_t> offered_;                       // ids of this rank's regions that the session offers
+    std::uint64_t freed_ = freed_regions();                 // when last_ and offered_ were last checked
+    std::map<std::uint64_t, Mapping> seen_;                 // the peer's regions, mapped here, by id
+    std::vector<std::map<std::uint64_t, Mapping>> doomed_;  // earlier seen_, which running steps may still use
+    std::uint64_t peer_freed_ = 0;                          // RankPage::freed of the peer when seen_ was begun
     bool shared_ = false;
-    std::mutex mutex_;  // of all that changes, where several threads call
+    std::mutex mutex_;  // guards last_ to peer_freed_ if shared_
 };
 
 class ShmTransport : public Transport {

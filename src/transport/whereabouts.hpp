@@ -1,4 +1,4 @@
-// Where a rank is on its machine. Networks choose adapters by it.
+// Where a rank runs on its machine. Networks choose the nearest adapters by it.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace tutti {
 
 struct Whereabouts {
-    std::vector<int> cores = {};  // it may run on these; empty: nobody knows
-    std::string gpu = {};         // the directory in /sys of the one it uses; empty: none
+    std::vector<int> cores = {};  // the cores that it may run on; empty: unknown
+    std::string gpu = {};         // the directory in /sys of its GPU; empty: it has none
 };
 
 }  // namespace tutti

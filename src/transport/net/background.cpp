@@ -14,10 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 using namespace bootstrap;
 
-constexpr milliseconds settle_delay{5};                 // after the rank has stopped looking: see Links::settle()
-constexpr milliseconds look_delay{1};                   // between looks at endpoints that can't tell
-constexpr unsigned eager_looks = 2048;                  // fruitless ones, one right after the other, while kernels run
-constexpr std::chrono::microseconds kernel_delay{100};  // and between those that follow
+constexpr milliseconds settle_delay{5};                 // from the rank's last poll to Links::settle()
+constexpr milliseconds look_delay{1};                   // between looks at endpoints without descriptors
+constexpr unsigned eager_looks = 2048;                  // fruitless looks without a delay while kernels run
+constexpr std::chrono::microseconds kernel_delay{100};  // between looks after these
 constexpr int rounds_in_background = 64;
 
 class Watch : public Watcher {
@@ -78,7 +78,7 @@ void Background::ask(std::function<bool()> run) {
     run_ = std::move(run);
 }
 
-/// What is launched meanwhile is looked at later.
+/// Whether kernels may use the FIFOs now. A launch during the call of run_() is not lost: launched_ is set again.
 bool Background::kernels_run() {
     if (kernels_.load() > 0) return true;
     if (!launched_.exchange(false)) return false;
@@ -98,7 +98,7 @@ void Background::blind() {
     look_later(look_delay);  // the rank may be asleep
 }
 
-/// On the service thread, where that may wait for the lock; else on the one for what may hang.
+/// Runs work on the service thread or, where calls under the lock may hang, on the thread aside.
 void Background::in_background(std::function<void(Background&)> work) {
     if (!lock_.hangs_perhaps() || aside_->is_this_thread()) return work(*this);
     aside_->post([weak = self_, work = std::move(work)] {
@@ -117,7 +117,7 @@ void Background::run(std::function<void(Links&)> work, bool serve) {
     });
 }
 
-/// What Links::check_lost() throws, told once.
+/// Gives the listener the error that Links::check_lost() throws, once.
 void Background::report_loss() {
     if (!tells_of_loss_) return;
     try {
@@ -139,13 +139,13 @@ void Background::watch() {
     });
 }
 
-/// Has the service thread do something after a delay, unless it was asked before or the rank's thread then looks
-/// itself.
+/// Schedules work in the background after a delay, unless it is scheduled already (asked). It is left out if the rank's
+/// thread polls by then.
 void Background::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)()) {
     if (asked.load() || asked.exchange(true)) return;
     const std::shared_ptr<Service> service = lock_.hangs_perhaps() ? aside_ : service_;
     service->post([weak = self_, service = service.get(), &asked, delay, work] {
-        const auto self = weak.lock();  // asked is the engine's, and used while it lives
+        const auto self = weak.lock();  // keeps `asked` alive, which is a member
         if (!self) return;
         service->after(delay, [weak, &asked, work] {
             const auto background = weak.lock();
@@ -164,8 +164,8 @@ void Background::settle_later() {
     later(settling_, settle_delay, &Background::settle_now);
 }
 
-/// The rank may not come back for long: what its peers send is taken off the sockets all the same. Or it has gone to
-/// sleep meanwhile.
+/// Sends due credits, then watches the sockets: the rank may not poll for long, or sleep by now, and its peers'
+/// messages must be read all the same.
 void Background::settle_now() {
     {
         const auto lock = lock_.in_background();
@@ -201,8 +201,8 @@ Background::Seen Background::look() {
     return {moved, links_.pending(), links_.owes(), links_.fruitless()};
 }
 
-/// At endpoints that can't tell when they have something to do, again and again while the rank sleeps; at all links,
-/// while kernels use them.
+/// Moves all links, and schedules itself again: while kernels use them, and while the rank sleeps for endpoints without
+/// descriptors.
 void Background::look_now() {
     const bool kernels = kernels_run();
     Seen seen = look();
@@ -223,7 +223,7 @@ void Background::look_now() {
 void Background::ready() {
     const int epoll = links_.epoll().get();
     if (awake_.load(std::memory_order_seq_cst)) {
-        // The rank's thread looks itself. Whichever of both sees the other's word last goes on watching.
+        // The rank's thread polls. Of the two threads, the one that reads the other's flag last resumes watching.
         watched_.store(false, std::memory_order_seq_cst);
         service_->change(epoll, 0);
         if (!awake_.load(std::memory_order_seq_cst)) watch();
@@ -243,7 +243,7 @@ void Background::serve_sockets() {
     {
         const auto lock = lock_.in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) again = links_.move() || !links_.arm();
-        if (links_.owes()) {  // for what was put: the rank knows nothing of that
+        if (links_.owes()) {  // credits for puts, which the engine handles without the rank
             links_.settle();
             links_.move();
         }

@@ -1,6 +1,5 @@
-// What an engine has done in the background, where the rank's own thread is not there to do it: messages while the rank
-// computes or sleeps. On the service thread; where calls of a network may hang, on one aside for what is under the
-// engine's lock.
+// Moves an engine's messages in the background while the rank's own thread computes or sleeps. That happens on the
+// service thread. Where calls of a network may hang, a thread aside does all that needs the engine's lock.
 #pragma once
 
 #include <atomic>
@@ -14,47 +13,51 @@
 
 namespace tutti::net {
 
+/// Part of the engine. Each function says which threads may call it. Takes the engine's lock itself.
 class Background {
   public:
     Background(Links& links, Lock& lock) : links_(links), lock_(lock) {}
 
-    /// Once, on the service thread. self: keeps the engine, too. page: this rank's. Watches the links from now on.
-    /// Throws tuttiSystemError.
+    /// Watches the links from now on. Call it once, on the service thread. self: shares ownership with the engine.
+    /// page: this rank's. silence limit: how long a peer's host may be silent. Throws tuttiSystemError.
     void start(std::weak_ptr<Background> self, std::shared_ptr<bootstrap::Service> service, RankPage& page,
                std::chrono::milliseconds silence_limit);
-    /// On the service thread.
+    /// Ends watching. On the service thread.
     void stop() { service_->unwatch(links_.epoll().get()); }
-    /// From now on calls under the lock may hang.
+    /// From now on calls under the lock may hang, so work under it goes to a thread aside. Any thread.
     void step_aside();
 
     // ---- for the rank's thread
-    /// It looks itself.
+    /// The rank's thread polls from now on.
     void rank_looks() { awake_.store(true, std::memory_order_relaxed); }
-    /// It does not any more; asleep: until it is woken.
+    /// The rank's thread does not poll any more. asleep: it sleeps until it is woken. pending: messages are still to
+    /// be sent. owes: credits are.
     void rank_rests(bool asleep, bool pending, bool owes);
-    /// Kernels use the links' FIFOs from now on, or do no more. See tutti::Engine, also for the next two.
+    /// See tutti::Engine, for these three.
     void serve(bool begins);
     void launched();
     void ask(std::function<bool()> run);
-    /// Called once, on the service thread, with what Links::check_lost() throws.
+    /// listener: called once, on the service thread, with the error that Links::check_lost() throws.
     void on_loss(std::function<void(const Error&)> listener);
 
     // ---- for any thread
-    /// There are endpoints that can't tell when something arrives.
+    /// Says that some endpoint has no descriptor to watch. A timer serves it from now on.
     void blind();
+    /// Has the links moved in the background at once.
     void look_soon() { look_later({}); }
 
     // ---- for the service thread
-    /// Does work under the lock where that may be waited for, then wakes the rank. serve: what has come is dealt with
-    /// first.
+    /// Runs work under the lock, on a thread that may wait for it, then wakes the rank. serve: moves what has arrived
+    /// before it wakes the rank.
     void run(std::function<void(Links&)> work, bool serve = false);
-    /// The links' sockets are.
+    /// Some socket or endpoint of the links is ready.
     void ready();
 
   private:
+    /// What a look at the links has found.
     struct Seen {
         bool moved, pending, owes;
-        unsigned fruitless;  // looks, up to this one
+        unsigned fruitless;  // looks in a row, up to this one, that moved nothing
     };
     void in_background(std::function<void(Background&)> work);
     bool kernels_run();
@@ -77,17 +80,17 @@ class Background {
     RankPage* page_ = nullptr;
     std::chrono::milliseconds silence_limit_{};
 
-    std::atomic<bool> awake_{false};     // the rank's thread looks
-    std::atomic<bool> asleep_{false};    // it sleeps
-    std::atomic<bool> watched_{false};   // the service thread hears of sockets that are ready
-    std::atomic<bool> settling_{false};  // it will have credits told
-    std::atomic<bool> looking_{false};   // it will look at what is blind
-    std::atomic<bool> blind_{false};     // some endpoints can't tell when something arrives
-    std::atomic<int> kernels_{0};        // that use the links' FIFOs
-    std::atomic<bool> launched_{false};  // others do, as long as run_() says
-    std::mutex asking_;                  // of run_
+    std::atomic<bool> awake_{false};     // the rank's thread polls
+    std::atomic<bool> asleep_{false};    // the rank's thread sleeps
+    std::atomic<bool> watched_{false};   // the service thread is told of sockets that are ready
+    std::atomic<bool> settling_{false};  // settle_now() is scheduled
+    std::atomic<bool> looking_{false};   // look_now() is scheduled
+    std::atomic<bool> blind_{false};     // some endpoint has no descriptor to watch
+    std::atomic<int> kernels_{0};        // serve() calls that have begun and not ended
+    std::atomic<bool> launched_{false};  // kernels were launched, and use the FIFOs until run_() returns false
+    std::mutex asking_;                  // guards run_, also while it is called
     std::function<bool()> run_;
-    std::function<void(const Error&)> loss_;  // the service thread's
+    std::function<void(const Error&)> loss_;  // only the service thread uses it
     std::atomic<bool> tells_of_loss_{false};
 };
 

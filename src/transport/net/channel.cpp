@@ -28,7 +28,7 @@ bool Channel::resume(std::uint32_t got) {
     go_to(got);
     told = released() - 1;
     settle = true;
-    spots = {};  // the adapters are others
+    spots = {};  // their keys are of the failed endpoint's adapters
     posted = in.fifo->posted.load(std::memory_order_relaxed) - 1;
     spotted = received;
     return true;
@@ -42,7 +42,7 @@ Header Channel::header(What what) const {
     return h;
 }
 
-/// The next message of `out`, which is there.
+/// Queues the next message of `out`, which is complete.
 void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     const std::uint32_t index = taken % fifo_depth;
     const Cell& cell = out.fifo->cells[index];
@@ -59,10 +59,10 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     std::byte* const slot = out.slots + (taken - 1) % slot_depth * out.stride;
     const std::byte* body = slot;
     if (cell.kind == Kind::reference) {
-        TUTTI_ASSERT(known != nullptr);  // sockets are not told of memory
+        TUTTI_ASSERT(known != nullptr);  // over sockets refer() returns false
         h.awaited = 1;
         body = reinterpret_cast<const std::byte*>(cell.reference.offset);
-        if (!known->knows(body, h.bytes)) {  // any more: on a detour
+        if (!known->knows(body, h.bytes)) {  // after a detour to another adapter
             std::memcpy(slot, body, h.bytes);
             body = slot;
         }
@@ -76,7 +76,7 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     known->put(h, body, slot, lands ? &spot.place : nullptr);
 }
 
-/// Tells the peer where this rank wants its next messages.
+/// Sends the peer this rank's posted receives. True if it queued any.
 bool Channel::send_posted_receives(NetEndpoint& known) {
     const std::uint32_t last_posted = in.fifo->posted.load(std::memory_order_acquire);
     std::uint32_t turn = spotted;
@@ -102,7 +102,7 @@ bool Channel::send_posted_receives(NetEndpoint& known) {
 bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
     bool queued = false;
     if (known == nullptr)
-        posted = in.fifo->posted.load(std::memory_order_relaxed);  // sockets don't reach there
+        posted = in.fifo->posted.load(std::memory_order_relaxed);  // of no use to sockets
     else if (in.fifo->posted.load(std::memory_order_relaxed) != posted)
         queued = send_posted_receives(*known);
     while (endpoint.has_room() && has_message()) {
@@ -123,7 +123,7 @@ bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
 }
 
 bool Channel::acknowledge(std::uint32_t credit) {
-    // Told before by another socket, which was faster: the channel goes by that now.
+    // A later credit has overtaken it by another socket, which the channel goes by now.
     if (later(out.fifo->released.load(std::memory_order_relaxed), credit)) return true;
     if (!can_have_finished(credit)) return false;
     out.fifo->released.store(credit, std::memory_order_release);
@@ -159,7 +159,7 @@ void Channel::finish(const Header& h) {
     }
     const Kind kind = h.what == What::landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
     if (kind != Kind::inlined) arrivals->cell().set_row(h.row);
-    arrivals->begin(h.call);  // and not mappable, whatever it was: no buffer is, on another host
+    arrivals->begin(h.call);  // and never mappable: no buffer of another host is
     ++received;
     if (later(received, spotted)) spotted = received;
     if (h.awaited == 1) awaited = received;

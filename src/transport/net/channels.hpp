@@ -1,6 +1,6 @@
 // The channels of a link: those that are in use, and the memory at their ends. What this rank writes lies in its own
-// arena; what the peer writes arrives in one of the link's own. Part of the link, and like that the engine's, under its
-// lock.
+// arena; what the peer writes arrives in the inbox, an arena of the link's own. Part of the link; used under the
+// engine's lock.
 #pragma once
 
 #include <array>
@@ -17,28 +17,32 @@ class Channels {
   public:
     Channels(std::shared_ptr<Arena> mine, Rank peer);
 
-    /// A channel in use from now on.
+    /// The channel of that number, in use from now on.
     Channel& open(int number);
     Channel& operator[](std::size_t number) { return all_[number]; }
     std::span<Channel* const> in_use() const { return open_; }
 
-    /// Slots on a GPU for all channels, now and later; nullptr: they lie in the arenas. Before any message has come.
+    /// Puts the slots of all channels, now and later, on a GPU. Call it before any message has come. nullptr: slots
+    /// lie in the arenas.
     void place(const DeviceSlots* slots);
     LinkMemory memory() const { return {*mine_, *inbox_, slots_}; }
-    /// What the peer says of itself.
+    /// What the peer has told of itself.
     RankPage& page() const { return inbox_->page(); }
     Rank peer() const { return peer_; }
 
-    /// Credits that are due go out at once.
+    /// Has credits that are due sent with the next send().
     void settle();
+    /// Whether a channel owes the peer a credit.
     bool owes() const { return std::ranges::any_of(open_, &Channel::owes); }
+    /// Whether a channel has a message to send.
     bool has_message() const { return std::ranges::any_of(open_, &Channel::has_message); }
-    /// Whether the peer may still write to other memory than the inbox.
+    /// Whether the peer may still write to posted receives, outside the inbox.
     bool lent() const;
 
-    /// What the peer is told, and what it has told, when an endpoint, or the sockets, take the place of others. anew:
-    /// it is the first one. False if that can't be.
+    /// How many messages of each channel have arrived, to be told to the peer over new sockets or a new endpoint.
     Received received() const;
+    /// Goes on from what the peer has received. anew: it is the link's first endpoint. False if the counts can't be
+    /// right.
     bool resume(const Received& theirs, bool anew);
 
   private:
@@ -46,8 +50,8 @@ class Channels {
     WakeUp& wake_up_;  // of this rank
     const Rank peer_;
     const DeviceSlots* slots_ = nullptr;
-    std::array<Channel, channels_per_link> all_;
-    std::vector<Channel*> open_;
+    std::array<Channel, channels_per_link> all_;  // by number
+    std::vector<Channel*> open_;                  // those in use
 };
 
 }  // namespace tutti::net

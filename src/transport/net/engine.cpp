@@ -14,10 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 using namespace bootstrap;
 
-// Where messages go by endpoints, sockets are looked at so rarely, since each time costs a system call. Over mock
-// adapters a look took 192 ns with one each time, 55 with one in 16, 46 with one in 64, and 41 without.
+// Where messages go by endpoints, only one poll in so many looks at sockets, since that costs a system call. Over mock
+// adapters a poll took 192 ns with sockets each time, 55 with one in 16, 46 with one in 64, and 41 without.
 constexpr unsigned looks_per_socket = 64;
-// A silent host is to be named before operations end by their time-out: half of that is enough, if not less than this.
+// A silent host must be named before operations time out, so the limit of silence is half of that, but at least this.
 constexpr milliseconds least_silence{1000};
 
 /// "eth0, 10.0.0.1:4242; eth1, 10.0.1.1:4243"
@@ -67,7 +67,7 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     const Secret secret = session_->secret("tutti data");
     reception_ =
         std::make_shared<Reception>(weak_from_this(), *service, session_->rank(), secret, from.sockets, silence_limit_);
-    service_ = std::move(service);  // whoever has it has a reception as well: see ~Engine
+    service_ = std::move(service);  // after reception_, since ~Engine uses both if this is set
     service_->run([&] {
         background_.start(std::shared_ptr<Background>(shared_from_this(), &background_), service_, from.arena->page(),
                           silence_limit_);
@@ -137,7 +137,7 @@ void Engine::withdraw() {
     links_.arena().lent().take_all_back();
     links_.arena().awaited().forget_all();
     const auto lock = lock_soon();
-    if (lock) links_.withdraw();  // else a network that may hang is not told of its user's memory
+    if (lock) links_.withdraw();  // networks whose calls may hang never know users' memory
 }
 
 void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Cipher::Kind cipher) {
@@ -152,7 +152,7 @@ void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Ciph
                 background_.look_soon();
             else
                 links.introduce(ends);
-        } catch (...) {  // nobody else on this rank would hear of it
+        } catch (...) {  // the rank's next check_lost() throws it
             links.note_trouble(peer, caught());
         }
     };

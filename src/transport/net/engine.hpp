@@ -1,10 +1,10 @@
-// A rank's end of all its links over networks: where data connections come in, and what moves their messages. The
-// rank's own thread does that while it waits, so that a message costs no hand-over between threads; while it sleeps or
-// computes, the service thread does what is left, and wakes them. So sockets are always read: the inbox has room for
-// all that peers may send, and no window stays closed because a rank is late.
+// The engine: a rank's end of all its links over networks. It accepts data connections and moves messages. The rank's
+// own thread moves them while it waits, so that a message costs no hand-over between threads. While the rank sleeps or
+// computes, the service thread moves the rest and wakes it. So sockets are always read: the inbox has room for all that
+// peers may send, and no TCP window stays closed because a rank is late.
 //
-// Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread; what
-// comes before its rank has made the link is kept, and the peer can learn by it what this rank calls.
+// Of two ranks the lower one dials. Connections are made by the bootstrap's handshake, on the service thread. A
+// connection that arrives before its rank has made the link is kept, and already tells the peer what this rank calls.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,7 @@ namespace tutti::net {
 
 class Reception;
 
+/// The communicator and the links of a rank share it. Threads: as tutti::Engine. Its lock guards links_ and every Ends.
 class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine> {
   public:
     /// Listens at these addresses, of port 0. Throws tuttiSystemError.
@@ -35,31 +36,33 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void on_loss(std::function<void(const Error&)> listener) override { background_.on_loss(std::move(listener)); }
     void withdraw() override;
 
-    /// The rank's link with peer, which belongs to the engine and its lock; until it is disconnected. net: what its
-    /// messages go by; nullptr: TCP. slots: see Ends::use().
+    /// The rank's link with peer. The engine owns it until disconnect(); use it only under mutex(). net: the network
+    /// for its messages; nullptr: TCP. slots: see Ends::use().
     Ends& connect(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, Net* net,
                   const DeviceSlots* slots = nullptr);
-    /// False: a network's call hangs, and the link stays until it returns.
+    /// Says goodbye and destroys the link. False if a network's call hangs under the lock: the link then stays.
     bool disconnect(Ends& ends);
     std::timed_mutex& mutex() { return lock_.mutex(); }
-    /// Not locked, after a moment, if a network's call that may hang does so under the lock.
+    /// See Lock::soon().
     Lock::Held lock_soon() { return lock_.soon(session_->rank()); }
 
     // ---- for the service thread
+    /// A data connection with peer has been made.
     void arrived(Rank peer, const bootstrap::Stripe& stripe, bootstrap::Detached socket, tcp::Cipher::Kind cipher);
+    /// A connection with peer can't be made.
     void unreachable(Rank peer, const std::string& why);
-    /// One of the connections that are to take the place of others can't be made now: see Ends::missed(). again: is
-    /// called on the service thread, if it is still wanted.
+    /// A connection that would replace a broken one can't be made now: see Ends::missed(). again: is called on the
+    /// service thread if the connection is still wanted.
     void missed(Rank peer, const bootstrap::Stripe& stripe, const std::string& why, bool hopeless,
                 std::function<void()> again);
-    /// This rank lacks what a connection with the peer takes: the error is its own, and the peers hear of it as such.
+    /// This rank lacks memory or descriptors for a connection with peer. The error names this rank as its origin.
     void lacking(Rank peer, const Error& why);
 
   private:
     std::array<bootstrap::Address, most_rails> addresses_{};
-    std::vector<Fd> listening_;
+    std::vector<Fd> listening_;  // until start() gives them to reception_
 
-    // Set once, by start().
+    // Set once, by start(); but spread_, which spread_by() sets before it.
     std::shared_ptr<bootstrap::Service> service_;
     std::shared_ptr<Reception> reception_;
     std::shared_ptr<Session> session_;
@@ -67,12 +70,12 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     Spread spread_;
 
     Lock lock_;
-    Links links_;  // under the lock
+    Links links_;  // guarded by lock_
     Background background_{links_, lock_};
-    unsigned looks_ = 0;  // of the rank's thread
+    unsigned looks_ = 0;  // calls of poll(); only of the rank's thread
 };
 
-/// The rank's link with peer. net: what its messages go by; nullptr: TCP.
+/// Makes this rank's end of the link with peer. net: the network for its messages; nullptr: TCP.
 std::unique_ptr<Link> make_link(const Neighbourhood& from, Rank peer, Net* net);
 
 }  // namespace tutti::net

@@ -5,7 +5,7 @@
 namespace tutti::net {
 namespace {
 
-constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before another way is tried
+constexpr std::chrono::milliseconds first_pause{10}, longest_pause{1000};  // before the next attempt
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// What travels over a data socket: headers of fixed size, most of them with a body behind them. Nothing nests, and
-// nothing in a header is used before Header::fits() has looked at it.
+// The frames on the wire of a link: a header of fixed size, and a body behind most of them. Nothing nests. No field of
+// a header is used before Header::fits() has checked it.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ enum class What : std::uint8_t {
     message,         // body: its payload, for the next cell of the channel
     credit,          // no body
     posted_receive,  // body: Spot
-    landed,          // the next message of the channel; its body is where the reader has said
+    landed,          // the next message of the channel; its body was written to the reader's posted receive
     board,           // body: Board
-    offer,           // body: Offer, as long as it is
-    met,             // no body: what the other end has offered (that attempt: signature) is understood, and may be used
-    bye,             // no body: the rank has let go of this link, and sends nothing any more
-    resume,          // body: Received; the first frame over sockets that take the place of others
-    lost,            // no body: the rank has given this link up
+    offer,           // body: Offer, cut off after its last used byte
+    met,             // no body: the other end's offer (of attempt number `signature`) was accepted, and may be used
+    bye,             // no body: the rank has left this link, and sends nothing any more
+    resume,          // body: Received; the first frame over sockets that replace broken ones
+    lost,            // no body: the rank has given up this link
     refused,         // body: Refusal (net/puts.hpp)
 };
 
@@ -29,51 +29,53 @@ struct Header {
     What what;
     std::uint8_t channel;
     std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell. 0 in all others
-    std::uint8_t awaited;  // message: 1: its writer waits for the credit, since it is sent from where it lies
+    std::uint8_t awaited;  // message: 1: sent by reference, so its writer waits for the credit
     std::uint32_t bytes;   // of the body
     std::uint32_t signature;
-    std::uint32_t credit;  // how many messages of the channel the sender of this has finished with, in all
+    std::uint32_t credit;  // how many messages of the channel the sender of this header has released, in all
     std::uint64_t row;     // Cell::row()
     Call call;
 
-    /// Whether some rank could have sent it.
+    /// Whether the fields are valid and agree with each other. It comes from a peer, so anything may be in it.
     bool fits() const;
 };
 
-/// Where bodies of no bytes go.
+/// The place of bodies that have no bytes.
 inline std::byte no_body;
 
-/// Memory of one rank as the network writes to it for the other one.
+/// Memory of one rank to which the other one's adapter can write.
 struct RemoteMemory {
     std::uint64_t address;
     std::uint32_t bytes;
-    std::uint32_t key;  // what the network asks for
+    std::uint32_t key;  // the network's, as an rkey
 };
 
-/// Where the reader wants message number turn - 1 of the channel, if it has so many bytes.
+/// A posted receive on the wire: message number turn - 1 of the channel may go to `place` if it has exactly so many
+/// bytes.
 struct Spot {
     RemoteMemory place;
     std::uint32_t turn, zero;
 };
 
-/// What a rank that waits for long tells its peers of itself, so that errors can say who calls what.
+/// The board of a rank: its last collectives. It sends them to its peers before it sleeps, so that errors can name the
+/// calls of both ranks.
 struct Board {
     std::uint64_t sequence;
     Call calls[board_entries];
 };
 
-/// The messages of each channel that have come.
+/// How many messages of each channel a rank has received, counted from first_message.
 struct Received {
     std::uint32_t messages[channels_per_link];
 };
 
-/// How an end of an endpoint beside the sockets is reached.
+/// What one end of a NetEndpoint tells the other, so that they can connect.
 inline constexpr std::size_t offer_bytes = 1024;
 struct Offer {
-    char net[16];           // Net::name(), filled up with zeros
-    std::uint32_t attempt;  // how many endpoints have failed before
-    Received received;      // by all of them
-    std::byte bytes[offer_bytes];
+    char net[16];                  // Net::name(), filled up with zeros
+    std::uint32_t attempt;         // how many endpoints have failed before
+    Received received;             // by all of these
+    std::byte bytes[offer_bytes];  // of NetEndpoint::offer()
 };
 
 static_assert(sizeof(Spot) == 24 && sizeof(Spot) <= inline_bytes);
@@ -81,7 +83,7 @@ static_assert(sizeof(Header) == 48 && sizeof(Call) == 24 && sizeof(Board) == 8 +
 
 inline bool Header::fits() const {
     if (channel >= channels_per_link || in_slot > 1 || awaited > 1) return false;
-    if (in_slot == 1 && what != What::message) return false;  // endpoints take its body for one of a slot
+    if (in_slot == 1 && what != What::message) return false;  // endpoints would write its body to a slot
     switch (what) {
         case What::message:
             return bytes <= (in_slot == 1 ? longest_slot_bytes : inline_bytes);

@@ -10,13 +10,13 @@
 namespace tutti::net {
 namespace {
 
-// An endpoint that fails takes the sockets with it. What it says is to be told before the peer tells that they were
-// closed.
+// When an endpoint fails the sockets close as well. The endpoint's reason has to win over the peer's, which only sees
+// closed sockets, so this rank counts its loss as earlier.
 constexpr std::chrono::milliseconds head_start{150};
 // A peer that leaves while sockets are still made may close those before its farewell is here.
 constexpr std::chrono::milliseconds time_for_farewell{150};
 
-// A packet that is lost is sent again after 0.2 s, and after twice as long each time.
+// The least silence that counts. TCP sends a lost packet again after 0.2 s, and after twice as long each time.
 constexpr std::chrono::milliseconds least_patience{1000};
 
 constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must be the same on all ranks";
@@ -49,8 +49,8 @@ void Ends::attach(int number, int count, std::unique_ptr<tcp::Stream> stream, st
     sockets_.attach(number, count, std::move(stream));
 }
 
-/// A socket has broken, and others are to take the place of all. False if that has gone on for as long as a host may be
-/// silent, and nothing came through. ago: since when the peer was away.
+/// A socket has broken: closes all sockets, so that new ones are made. ago: how long the peer has been silent. False if
+/// that has gone on for as long as a host may be silent, and nothing has come through.
 bool Ends::tear(const std::string& why, Clock::duration ago) {
     if (end_.lost_socket || !healing_.tear(Clock::now(), why, ago)) return false;
     log(Level::info, "rank %d: %s: %s; connecting again", self_, describe().c_str(), why.c_str());
@@ -62,7 +62,7 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
     return true;
 }
 
-/// The peer has told what it has got.
+/// Goes on over new sockets from what the peer has received.
 void Ends::resume(const Received& theirs) {
     if (net_ == nullptr && !channels_.resume(theirs, false))
         return lose("what it says it has got can't be: it does not keep to the protocol");
@@ -82,7 +82,7 @@ bool Ends::missed(int number, int count, std::uint32_t round, const std::string&
 void Ends::listen_for_silence() {
     if (healing_.is_over(Clock::now())) return lose(healing_.why());
     const Clock::duration silent = sockets_.listen_for_silence();
-    // It may be one way of several that is cut.
+    // Only one of several network paths may be cut.
     const Clock::duration patience = std::max(healing_.limit() / 4, least_patience);
     if (end_.in_peace || end_.lost || silent <= patience) return;
     if (heals_silence() || healing_.is_too_silent(silent)) broke(bootstrap::silence_in_words, heals_silence(), silent);
@@ -92,7 +92,7 @@ bool Ends::heals_silence() const {
     return sockets_.several() && healing_.may_find_another_way(Clock::now());
 }
 
-/// A socket is of no use any more. heals: others may be, as far as that tells.
+/// A socket has failed. heals: new ones may work. silent: how long the peer had been silent on it.
 void Ends::broke(const std::string& why, bool heals, Clock::duration silent) {
     healing_.broke(why);
     if (!heals || !tear(why, silent)) lose(why);
@@ -101,7 +101,7 @@ void Ends::broke(const std::string& why, bool heals, Clock::duration silent) {
 void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
-    channels_.place(slots);  // no message has come: those of a net wait for introduce()
+    channels_.place(slots);  // no message has come yet: the peer's endpoint waits for introduce()
     if (net == nullptr && introduction_.has_offer())
         lose(text("it goes by %s, this rank by tcp; %s", introduction_.theirs().net, choose_alike));
 }
@@ -124,7 +124,7 @@ NetEndpoint* Ends::introduce(std::chrono::milliseconds silence_limit, const Wher
     return endpoint_.get();
 }
 
-/// The other end's offer is there.
+/// Accepts the peer's offer, or loses the link if it does not fit.
 void Ends::meet() {
     const Offer& offer = introduction_.theirs();
     if (net_->name() != offer.net)
@@ -137,8 +137,8 @@ void Ends::meet() {
     log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
 }
 
-/// The endpoint is of no use any more; both ends try another one. False if they have tried for as long as a host may be
-/// silent, and nothing came through.
+/// The endpoint has failed: destroys it, and both ends try another one. False if that has gone on for as long as a host
+/// may be silent, and nothing has come through.
 bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     if (!failover_.failed(Clock::now()) || (first_socket() == nullptr && healing_.is_whole())) return false;
     log(Level::warn, "rank %d: %s: %s; looking for another way", self_, describe().c_str(), why.c_str());
@@ -156,7 +156,7 @@ Endpoint* Ends::endpoint_of(Channel& channel) const {
     return healing_.is_whole() ? sockets_.of(channel, healing_.round() > 0) : nullptr;
 }
 
-/// Which ends, for error texts.
+/// The addresses of both ends, for error texts.
 std::string Ends::where() const {
     return endpoint_ ? std::string(net_->name()) + ", " + endpoint_->describe() : end_.addresses;
 }
@@ -168,7 +168,7 @@ std::string Ends::describe() const {
                              : "TCP, " + where());
 }
 
-/// What goes by the first socket, whatever else there is.
+/// Sends rare frames, which always go by the first socket.
 void Ends::send_rare() {
     tcp::Stream* const socket = first_socket();
     const auto send = [&](What what, const void* body, std::size_t bytes) {
@@ -201,7 +201,7 @@ bool Ends::send_channels() {
     return moved;
 }
 
-/// What the peer has asked for. After receiving: nobody may look again before something arrives.
+/// Handles the peer's puts and gets. Call it after receiving: without new arrivals there may be no further look.
 bool Ends::answer() {
     if (!puts_.is_asked()) return false;
     const bool moved = puts_.go_on();
@@ -225,7 +225,7 @@ bool Ends::glance() {
 }
 
 bool Ends::move() {
-    bool moved = send_channels();  // before looking at what has come: for this somebody waits
+    bool moved = send_channels();  // first, since a peer waits for these
     if (end_.lost_socket && !end_.in_peace && Clock::now() - *end_.lost_socket > time_for_farewell)
         lose(end_.why, time_for_farewell);
     moved |= sockets_.receive(*this);
@@ -239,14 +239,14 @@ bool Ends::move() {
     return moved | send_by_sockets();
 }
 
-/// Meets the other end, or leaves this one for what the peer offers; receives.
+/// Accepts the peer's offer; before that, leaves an endpoint that the peer has given up. Then receives.
 bool Ends::look_at_endpoint() {
     const bool has_offer = introduction_.has_offer() && !end_.lost;
     const unsigned offered = introduction_.theirs().attempt;
     if (has_offer && offered > failover_.attempt() && !leave_endpoint(offered, "the peer can't go on with it"))
         lose("its connections fail again and again");
     if (has_offer && (offered < failover_.attempt() || (offered == failover_.attempt() && introduction_.met())))
-        introduction_.ignore();  // it was said again, over another socket
+        introduction_.ignore();  // it was repeated over a new socket
     else if (endpoint_ && has_offer && !introduction_.met())
         meet();
     return endpoint_ && introduction_.met() && receive_by_endpoint();
@@ -278,7 +278,7 @@ bool Ends::send_by_sockets() {
         if (!stream->is_empty()) moved |= stream->send();
         if (stream->trouble().empty()) continue;
         end_.addresses = stream->describe();
-        if (end_.in_peace) {  // what is still on its way on the others is to arrive
+        if (end_.in_peace) {  // the others stay open for what is still on its way
             sockets_.drop(*stream);
             part();
             continue;
@@ -290,7 +290,8 @@ bool Ends::send_by_sockets() {
     return moved;
 }
 
-/// The peer has gone in peace, and nothing of it is on its way but what the sockets that are left may bring.
+/// The peer has said bye: receives the rest from the endpoint and destroys it. The peer has left once all sockets are
+/// closed, too.
 void Ends::part() {
     while (introduction_.met() && receive_by_endpoint()) {
     }
@@ -384,13 +385,13 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
     return channel.begin(h, why);
 }
 
-/// A message or an acknowledgement; what is said anew over every connection is none.
+/// A message or a new credit has arrived. Frames that are repeated over every new connection do not count.
 void Ends::comes_through() {
     failover_.works();
     healing_.works();
 }
 
-/// What is of no channel.
+/// Frames that belong to no channel.
 std::byte* Ends::begin_rare(const Header& h, const char*& why) {
     if (h.what == What::board) return boards_.place();
     if (h.what == What::refused) return puts_.place();

@@ -1,14 +1,15 @@
-// A link with a rank whose memory can't be seen. What this rank writes lies in its own arena, as everywhere; what the
-// peer writes arrives in an arena of the link's own, which looks to the reader as the peer's would. The engine carries
-// messages from one to the other, and credits back:
+// A link with a rank on another host. What this rank writes lies in its own arena, as everywhere. What the peer writes
+// arrives in the link's inbox, an arena that looks to the reader as the peer's own would. The engine carries messages
+// from the writer's arena to the reader's inbox, and credits back:
 //
 //     writer's arena  --- message --->  reader's inbox
 //        released     <--- credit ----     released
 //
-// A cell of the writer is free again when the reader's is, so there is always room for what arrives (channel.hpp).
+// The writer reuses a cell only after the reader has released its copy, so an arriving message always finds a free cell
+// (channel.hpp).
 //
-// A link has one or more sockets; when they break, others take their place (healing.hpp). Where a better network joins
-// the ranks, messages and credits go by an endpoint of that, and the sockets introduce its two ends to each other.
+// A link has one or more sockets; when they break, others replace them (healing.hpp). Where a faster network joins the
+// ranks, messages and credits go by an endpoint of that network, and the sockets introduce its two ends to each other.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,8 @@
 
 namespace tutti::net {
 
-/// What both ends of a link look at; the engine's, under its lock.
+/// This rank's ends of all channels with one peer, and the sockets and the endpoint that carry them. The engine owns
+/// it; hold the engine's lock.
 class Ends : public Recipient {
   public:
     Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer);
@@ -39,42 +41,45 @@ class Ends : public Recipient {
     RankPage& page() { return channels_.page(); }
     Rank peer() const { return channels_.peer(); }
 
-    /// Stripe `number` of `count`, which is wanted.
+    /// Adds socket `number` of `count`. Only if it wants() that.
     void attach(int number, int count, std::unique_ptr<tcp::Stream> stream, std::uint32_t round = 0);
     bool wants(int number, int count, std::uint32_t round) const;
-    /// Once for each round of connections that this rank is to make in the place of others.
+    /// True once for each round of connections that this rank has to make in place of broken ones.
     bool take_dial() { return healing_.take_dial(); }
     const Healing& healing() const { return healing_; }
-    /// One of such a round can't be made now. hopeless: the peer will hardly ever let it in. True: try again.
+    /// A connection of such a round can't be made now. hopeless: the peer is unlikely ever to accept it. True if it
+    /// should be tried again.
     bool missed(int number, int count, std::uint32_t round, const std::string& why, bool hopeless);
+    /// Whether its sockets have broken, and no new one has come yet.
     bool waits_for_peer() const { return !end_.lost && healing_.is_torn(); }
 
-    /// The rank has made the link: messages go by net; nullptr: by the sockets. slots: on a GPU, where net is without
-    /// obstacle to it; they outlive this.
+    /// Selects the network for this link, when the rank makes it. net: the network for its messages; nullptr: TCP.
+    /// slots: on a GPU, which net has no obstacle() to; they outlive this; nullptr: in arenas.
     void use(Net* net, const DeviceSlots* slots = nullptr);
-    /// Opens the endpoint of net as soon as there is a socket to introduce it; nullptr unless it did so now.
+    /// Opens the endpoint of net once a socket is there to introduce it. Returns it if it was opened now, else nullptr.
     NetEndpoint* introduce(std::chrono::milliseconds silence_limit, const Whereabouts& here);
-    /// An endpoint has failed, and introduce() is to try another way.
+    /// True if introduce() should be called: there is no endpoint, as the last one has failed, and a try is due.
     bool wants_endpoint() const {
         return net_ != nullptr && !endpoint_ && !end_.lost && !end_.in_peace && first_socket() != nullptr &&
                failover_.due(Clock::now());
     }
+    /// Whether messages go by an endpoint now.
     bool by_endpoint() const { return introduction_.met() && introduction_.known(); }
     /// As NetEndpoint::arm().
     bool arm() { return !endpoint_ || endpoint_->arm(); }
 
-    /// Whether messages can be sent from there, and received there.
+    /// Whether messages can be sent from, and received in, [memory, memory + bytes) without a copy.
     bool knows(const std::byte* memory, std::size_t bytes);
-    /// After this the peer writes to nothing of this rank's but the inbox: a link that has offered other memory is
-    /// lost.
+    /// When this has returned the peer writes only to the inbox. A link with open posted receives is lost by that.
     void withdraw();
 
-    /// What one thread may do for this link while others do the rest: one socket, and the channels that go by it.
+    /// One thread's share of moving this link's messages while other threads do the rest: one socket, and the channels
+    /// that go by it. Held under the engine's lock.
     class Turn : Recipient {
       public:
         Turn(Ends& ends, std::size_t lane, std::vector<Channel*> channels)
             : ends_(&ends), lane_(lane), channels_(std::move(channels)) {}
-        /// True if anything moved. What comes of the socket's trouble is for move().
+        /// Sends and receives. True if anything moved. Leaves trouble of the socket to move().
         bool take();
 
       private:
@@ -84,36 +89,39 @@ class Ends : public Recipient {
         std::size_t lane_;
         std::vector<Channel*> channels_;  // that have something to send
     };
-    /// Those that have something to do; none where messages do not go by sockets as they were first made.
+    /// Adds a Turn for each socket that has something to do. None if there is an endpoint, only one socket, or sockets
+    /// that were replaced.
     void add_turns(std::vector<Turn>& turns);
 
-    /// Carries what can be carried without waiting. True if anything moved.
+    /// Moves what can be moved without waiting. True if anything moved.
     bool move();
-    /// Only messages, where these go by an endpoint that works.
+    /// The same, but only of the endpoint if there is one that works.
     bool glance();
-    /// Only what this rank has to send, where that goes by an endpoint.
+    /// Only sends, and only by the endpoint.
     bool push();
     void heard(int number, std::uint32_t events) { sockets_.heard(number, events); }
     /// silence limit: how long the peer's host may be silent.
     void set_limit(std::chrono::milliseconds silence_limit) { healing_.set_limit(silence_limit); }
     void listen_for_silence();
-    /// All credits that are due go out with the next move().
+    /// All credits that are due are sent with the next move().
     void settle() { channels_.settle(); }
-    /// And what this rank calls.
+    /// So is this rank's board, unless the peer has it.
     void tell_board(const RankPage& mine) { boards_.tell(mine); }
+    /// Tells the peer that this rank leaves the link.
     void say_bye();
 
-    bool pending() const;  // something was not handed to the kernel yet
-    bool arriving();       // from a peer that has gone: it was connected, and its farewell is not here
+    bool pending() const;  // something that this rank sent was not handed to the kernel or the adapter yet
+    bool arriving();       // the peer was connected, and its farewell has not arrived
     bool owes() const;     // credits are due
     bool is_lost() const { return end_.lost.has_value(); }
-    /// What the peer has refused of this rank's puts and gets.
+    /// The put or get of this rank's that the peer has refused.
     const std::optional<Refusal>& refused() const { return puts_.refused(); }
     Deadline lost_at() const { return *end_.lost; }
+    /// The error text of a lost link; empty if the peer had left before.
     std::string what_is_lost() const;
-    /// ago: as if it had happened then.
+    /// Gives up the link. ago: how much earlier that counts as having happened.
     void lose(const std::string& why, std::chrono::milliseconds ago = {});
-    /// One of its sockets can't be made. The link is lost, unless the peer says on another one that it has left.
+    /// A socket can't be made. The link is lost soon, unless the peer says by another one that it has left.
     void lose_socket(const std::string& why);
     std::string describe() const;  // for error texts
 
@@ -148,19 +156,19 @@ class Ends : public Recipient {
     Sockets sockets_;
     Healing healing_;
     bool used_ = false;
-    Net* net_ = nullptr;
+    Net* net_ = nullptr;                     // nullptr: TCP
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_
-    bool at_endpoint_ = false;               // what arrives now comes by endpoint_
+    bool at_endpoint_ = false;               // begin() and finish() are called by endpoint_, not by a socket
     Introduction introduction_;              // of endpoint_
     Failover failover_;
     Boards boards_;
-    std::mutex receiving_;  // of what several threads have received
+    std::mutex receiving_;  // guards begin() and finish() where several Turns receive
     struct Ending {
-        bool in_peace = false;                // the peer has gone
-        bool given_up = false;                // by the peer
-        std::optional<Deadline> lost;         // since when the link is
-        std::optional<Deadline> lost_socket;  // and is to be unless it has ended in peace
-        std::string why, addresses;           // of the last socket or endpoint that was there
+        bool in_peace = false;                // the peer has said bye
+        bool given_up = false;                // the peer has given up the link
+        std::optional<Deadline> lost;         // when the link was lost
+        std::optional<Deadline> lost_socket;  // when a socket was; the link is lost too unless the peer says bye
+        std::string why, addresses;           // why it was lost; of the last socket or endpoint
     };
     Ending end_;
 };

@@ -12,10 +12,10 @@
 namespace tutti::net {
 namespace {
 
-// Credits that are not due yet are told after so many fruitless looks (or, when the rank looks no more, after a time).
+// Credits that are not due yet are sent after so many fruitless looks (or, when the rank stops polling, after a time).
 constexpr unsigned patient_looks = 64;
 constexpr std::uint64_t endpoint_number = 255;  // in epoll's data, where sockets have theirs
-// A process that dies loses all its connections at once. The session knows more of why, and is given the time to say.
+// A process that dies loses all its connections at once. The session then names the death, if it has this much time.
 constexpr std::chrono::milliseconds grace{300};
 
 std::uint64_t mark(Rank peer, std::uint64_t number) {
@@ -143,7 +143,7 @@ bool Links::glance() {
 
 bool Links::note(bool moved) {
     fruitless_ = moved ? 0 : fruitless_ + 1;
-    if (fruitless_ % patient_looks == patient_looks - 1) settle();  // again and again: the reader may be slower
+    if (fruitless_ % patient_looks == patient_looks - 1) settle();  // repeatedly, since the reader may be slow
     return moved;
 }
 

@@ -1,4 +1,4 @@
-// A rank's links with others over networks, and what every look at them does. The engine's, under its lock.
+// A rank's links over networks, and what the engine does with all of them at every look.
 #pragma once
 
 #include <functional>
@@ -12,60 +12,66 @@
 
 namespace tutti::net {
 
+/// Part of the engine, and owns the links; used under the engine's lock.
 class Links {
   public:
     /// Throws tuttiSystemError.
     Links();
-    /// What is called, under the lock.
+    /// What Links calls, under the lock.
     struct Needs {
-        std::function<void()> blind;  // there is an endpoint that can't tell when something arrives
-        /// The connections with a peer are to be made anew, as that round, after a pause.
+        std::function<void()> blind;  // there is an endpoint without descriptors to watch
+        /// Make the connections with a peer anew, as that round, after a pause.
         std::function<void(Rank peer, std::uint32_t round, std::chrono::milliseconds pause)> dial;
     };
     void start(const Neighbourhood& from, std::chrono::milliseconds silence_limit, Needs needs);
 
-    /// What the service thread waits at.
+    /// The descriptor that is readable when some link has something to do. The service thread watches it.
     const Fd& epoll() const { return epoll_; }
-    /// This rank's. After start().
+    /// This rank's arena. After start().
     Arena& arena() const { return *arena_; }
+    /// The link with peer, which is made if there is none.
     Ends& with(Rank peer);
-    /// nullptr: there is none.
+    /// nullptr if there is none.
     Ends* find(Rank peer);
     void erase(Ends& ends);
-    /// A connection of a link. False: it is not wanted, or can't be watched.
+    /// Adds a connection to a link. False if the link does not want it, or it can't be watched.
     bool attach(Ends& ends, const bootstrap::Stripe& stripe, std::unique_ptr<tcp::Stream> stream);
-    /// The one frame that is to be said over a connection that no link of this rank wants.
+    /// Sends one frame without a body over a connection that no link of this rank wants.
     static void answer(tcp::Stream& stream, What what);
-    /// To each other: the two ends of the endpoint beside the sockets, if there is to be one.
+    /// Opens the link's NetEndpoint if it wants one now, and watches it.
     void introduce(Ends& ends);
-    /// This rank lacks what a connection with the peer takes. Needs no memory.
+    /// This rank lacks memory or descriptors for a connection with peer: check_lost() throws that. Allocates nothing
+    /// if there is no memory.
     void note_trouble(Rank peer, const Error& why);
 
-    /// Carries what can be carried without waiting. True if anything moved.
+    /// Moves what can be moved without waiting, on all links. True if anything moved.
     bool move();
-    /// Sends and receives by all sockets that have something, several at once. True if anything moved. Before look(),
-    /// which does the rest.
+    /// Sends and receives by all sockets that have something to do, on several threads. True if anything moved. Call it
+    /// before look(), which does the rest.
     bool spread(const tutti::Engine::Spread& by);
-    /// The same, again and again: where nothing moves for long, credits that are due go out.
+    /// As move(). After many calls in a row that move nothing, credits that are due are sent.
     bool look() { return note(move()); }
-    /// The same, of messages alone, where all go by endpoints: what is rare waits for the next look().
+    /// As look(), but only of endpoints where a link has one. Rare frames wait for the next look().
     bool glance();
-    /// How often look() has moved nothing, up to now.
+    /// How many calls of look() and glance() in a row have moved nothing.
     unsigned fruitless() const { return fruitless_; }
-    /// Only what this rank has to send by endpoints.
+    /// Only sends, and only by endpoints.
     bool push();
 
+    // The same of every link: see Ends.
     void settle();
     void tell_boards();
     void say_bye();
     void withdraw();
     void listen_for_silence();
-    /// As NetEndpoint::arm(), of all.
     bool arm();
+    /// Whether all links go by endpoints.
     bool by_endpoints() const;
+    /// Whether some link has this.
     bool pending() const;
     bool owes() const;
-    /// Throws PeerError for one that is lost, a moment after it was, and for one by which a put or a get was refused.
+    /// Throws PeerError if a link was lost some time ago (so that the session can first say why), if a peer has refused
+    /// a put or get, or after note_trouble().
     void check_lost() const;
 
   private:
@@ -78,11 +84,11 @@ class Links {
     std::chrono::milliseconds silence_limit_{};
     Whereabouts here_;
     Needs needs_;
-    std::map<Rank, std::unique_ptr<Ends>> links_;
-    std::vector<Ends*> ends_;       // of links_: what every look goes through
-    std::optional<Error> trouble_;  // of this rank, with a connection
+    std::map<Rank, std::unique_ptr<Ends>> links_;  // by peer
+    std::vector<Ends*> ends_;                      // those of links_, which every look goes through
+    std::optional<Error> trouble_;                 // set by note_trouble()
     unsigned fruitless_ = 0;
-    std::vector<Ends::Turn> turns_;  // of spread()
+    std::vector<Ends::Turn> turns_;  // used by spread() only; a member so that it is not allocated each time
 };
 
 }  // namespace tutti::net

@@ -11,10 +11,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds longest_call{1000};  // of a network plugin, before nobody waits for it
+constexpr milliseconds longest_call{1000};  // of a network plugin; after that soon() does not wait any more
 
 bool lock_within(Lock::Held& lock, milliseconds time) {
-#if defined(__SANITIZE_THREAD__)  // which does not know what locks for a time, and takes it for no lock
+#if defined(__SANITIZE_THREAD__)  // it does not know timed locking, and would report races
     for (const Deadline limit = Clock::now() + time; Clock::now() < limit; std::this_thread::yield())
         if (lock.try_lock()) return true;
     return false;

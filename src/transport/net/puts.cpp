@@ -13,7 +13,7 @@ void Puts::take(const Wire& in, const Wire& out) {
         messages_.emplace(in, first_message);
         back_.emplace(out, first_message);
     }
-    in_ = in;  // its slots may be on a GPU by now
+    in_ = in;  // again each time, since the slots may have moved to a GPU
     out_ = out;
     if (!request_) go_on();
 }
@@ -32,12 +32,12 @@ bool Puts::go_on() {
     return moved;
 }
 
-/// The rank uses nothing of its peers any more, and they hear of that.
+/// Whether this rank has given up or leaves: puts, gets and answers are then dropped.
 bool Puts::is_over() const {
     return mine_.page().closed.load() != 0 || mine_.page().leaving.load() != 0;
 }
 
-/// False: the message can't be right.
+/// Handles one message. False if it breaks the protocol.
 bool Puts::deal_with(const Cell& cell) {
     const bool inlined = cell.kind == Kind::inlined;
     if (is_over()) return true;
@@ -53,7 +53,7 @@ bool Puts::deal_with(const Cell& cell) {
     return header.asks == 1 ? ask(header, data) : put(header, data);
 }
 
-/// False: it can't be right. What is refused is kept for the peer.
+/// Keeps a refusal for the peer. False if the access breaks the protocol.
 bool Puts::note(LentMemory::Access access, const PutHeader& what) {
     if (access == LentMemory::Access::not_lent) refusal_ = {what.gate, what.key, what.asks};
     return access != LentMemory::Access::out_of_bounds;
@@ -75,7 +75,7 @@ bool Puts::ask(const PutHeader& request, std::span<const std::byte> data) {
     return true;
 }
 
-/// As much as there is room for. True if that was something.
+/// Answers the request as far as there is room. True if anything moved.
 bool Puts::answer() {
     const std::size_t most = out_.stride - (slot_stride - slot_bytes);
     for (bool moved = false;; moved = true) {

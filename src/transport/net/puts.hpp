@@ -1,12 +1,13 @@
 // One-sided operations over networks. Puts, signals and requests of gets are messages of a channel of their own, which
-// no program reads: the reader's engine deals with each as it arrives, whatever its rank is doing, writes to the window
-// and raises the signal. So they keep their order, credits keep a writer from running ahead, and an endpoint that fails
-// takes none of them with it. One that is too late is refused: the writer hears of it by its link's first socket.
+// no program reads. The reader's engine handles each as it arrives, whatever its rank is doing: it writes to the window
+// and raises the signal. So they keep their order, credits keep a writer from running ahead, and none is lost with an
+// endpoint that fails. A message for a window that was deregistered is refused, of which the writer is told by the
+// link's first socket.
 //
-// What a get asks for goes back by a channel that engines alone write and read, from the window into a slot, and from
-// there to where the asking rank wants it. Where that channel is full the request waits, and all that comes behind it:
+// The answer to a get goes back by a channel that only engines use: from the window into a slot, and from there to the
+// origin's memory. While that channel is full the request waits, and so do all messages behind it:
 //
-//     who asks                                                  whose window it is
+//     origin                                                    target
 //     AwaitedMemory::expect()
 //     one_sided_channel   -- put, put, request, put -->         LentMemory: written; read as far as there is room
 //     AwaitedMemory::fill()          <-- answers --             answer_channel
@@ -21,62 +22,65 @@
 
 namespace tutti::net {
 
-/// What a message of one_sided_channel begins with. The data of a put follow; those of a request are the number of
-/// bytes that it asks for, a std::uint64_t. Answers are data alone: at least one message, and each but the last fills a
-/// slot.
+/// The beginning of every message of one_sided_channel. The data of a put follow. Behind a request follows the number
+/// of bytes that it asks for, a std::uint64_t. Answers have no header: they are one message or more of data, and each
+/// but the last fills a slot.
 struct PutHeader {
-    std::uint64_t offset;  // in the reader's part of the window
-    std::uint32_t gate;    // of the window, and what must stand there
-    std::uint32_t key;     // 0: no data
-    std::uint8_t signal;
-    std::uint8_t raises;  // 1: the signal, when the data are there; 0: more data follow
-    std::uint8_t asks;    // 1: a request; its signal and raises are 0
+    std::uint64_t offset;  // in bytes, in the reader's part of the window
+    std::uint32_t gate;    // the window's number in RankPage::gates
+    std::uint32_t key;     // the key under which the window must be lent; 0: no data
+    std::uint8_t signal;   // the number of the signal
+    std::uint8_t raises;   // 1: raise the signal after the data are written; 0: more data follow
+    std::uint8_t asks;     // 1: a request of a get; signal and raises are 0
     std::uint8_t zero[5];
 };
-/// In a slot the data begin in a cache line of their own.
+/// Where the data begin in a slot, in bytes: in a cache line of their own.
 inline constexpr std::size_t put_header_in_slot = 64;
 static_assert(sizeof(PutHeader) == 24 && sizeof(PutHeader) + sizeof(std::uint64_t) <= inline_bytes);
 
-/// Of the window that a put or a get was for.
+/// A put or get that was refused: its window, as in PutHeader.
 struct Refusal {
     std::uint32_t gate, key;
-    std::uint32_t asked;  // 1: by a get
+    std::uint32_t asked;  // 1: it was a get
 };
 
-/// The reader's end, of one link. Part of it, and like that the engine's, under its lock.
+/// The target's side of one link, and the origin's side of answers. Part of the link (Ends); used under the engine's
+/// lock.
 class Puts {
   public:
-    /// mine: this rank's.
+    /// mine: this rank's arena.
     Puts(Arena& mine, Rank peer) : mine_(mine), peer_(peer) {}
 
-    /// Deals with the message that has arrived, unless a request is before it. out: of answer_channel.
+    /// Handles a message that has arrived, unless an earlier request still waits. in: of one_sided_channel. out: of
+    /// answer_channel.
     void take(const Wire& in, const Wire& out);
-    /// The peer has put, or asked for something.
+    /// Whether the peer has ever put or asked for something.
     bool is_asked() const { return messages_.has_value(); }
-    /// A request waits for room for its answers.
+    /// Whether a request waits for room for its answers.
     bool is_answering() const { return request_.has_value(); }
-    /// Goes on with what has come, as far as there is room. True if anything moved.
+    /// Handles messages that have arrived, as far as there is room for answers. True if anything moved.
     bool go_on();
-    /// An answer has arrived.
+    /// Takes an answer that has arrived. in: of answer_channel.
     void take_answer(const Wire& in);
-    /// A message could not be right: the peer does not keep to the protocol.
+    /// Whether a message has broken the protocol.
     bool broken() const { return broken_; }
 
-    /// The peer is to be told of the put or get that was refused, and of none that follow, since its communicator
-    /// fails.
+    /// Whether the peer has to be told of a refusal, and that refusal. Only the first one is told, since the peer's
+    /// communicator fails by it.
     bool due() const { return refusal_.has_value() && !told_; }
     const Refusal& tell() { return told_ = true, *refusal_; }
-    /// What was told may not have come.
+    /// The connection broke, so the peer may not have got the refusal.
     void forget() { told_ = false; }
 
-    /// Where what the peer has refused is to be written, and has been.
+    /// Where to receive the peer's refusal.
     std::byte* place() { return reinterpret_cast<std::byte*>(&arriving_); }
+    /// It has been received there.
     void arrived() { refused_ = arriving_; }
-    /// What the peer has refused of this rank's.
+    /// The put or get of this rank's that the peer has refused.
     const std::optional<Refusal>& refused() const { return refused_; }
 
   private:
-    /// The part of it that is not answered yet.
+    /// The part of a get that is not answered yet.
     struct Request {
         PutHeader from;
         std::uint64_t bytes;
@@ -91,10 +95,10 @@ class Puts {
     Arena& mine_;
     const Rank peer_;
     Wire in_{}, out_{};
-    std::optional<Receiver> messages_, answers_;
-    std::optional<Sender> back_;      // answers to the peer
-    std::optional<Request> request_;  // under way: its message is the next one that is to be released
-    std::optional<Refusal> refusal_, refused_;
+    std::optional<Receiver> messages_, answers_;  // of one_sided_channel, of answer_channel
+    std::optional<Sender> back_;                  // answers to the peer
+    std::optional<Request> request_;              // being answered; its message is the next one to release
+    std::optional<Refusal> refusal_, refused_;    // by this rank; by the peer
     Refusal arriving_{};
     bool broken_ = false, told_ = false;
 };

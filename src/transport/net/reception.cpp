@@ -17,10 +17,10 @@ using tcp::Cipher;
 
 constexpr int attempts = 3;
 constexpr std::chrono::milliseconds pause{200};
-// Of a connection that is to take the place of another: where it gets no answer, the next call may get one.
+// How long a connection that replaces a broken one may take to be made: if it gets no answer, the next call may.
 constexpr std::chrono::milliseconds shortest_wait{1000}, longest_wait{5000};
 
-/// Which listener of the job this is about: see Handshake. Members and directories use numbers below.
+/// The tag of a rank's listener in the handshake: see Handshake. Members and directories use smaller numbers.
 std::uint64_t tag_of(Rank rank) {
     return std::uint64_t{1} << 33 | static_cast<std::uint64_t>(rank);
 }
@@ -41,7 +41,7 @@ Reception::Reception(std::weak_ptr<Engine> engine, Service& service, Rank self, 
       silence_limit_(silence_limit) {}
 
 void Reception::listen(Fd fd, const Address& address) {
-    listeners_.reserve(listeners_.size() + 1);  // first: what the service watches lives on
+    listeners_.reserve(listeners_.size() + 1);  // first, so that push_back() can't fail after adopt()
     listeners_.push_back(Listener::adopt(service_, *this, std::move(fd), address, secret_, tag_of(self_)));
 }
 
@@ -51,8 +51,8 @@ void Reception::expect(std::optional<std::set<Rank>> callers) {
     listeners_.clear();
 }
 
-/// As many connections to each of the peer's interfaces; the network says which of this host's they leave by. Where
-/// messages go by a better network, one is enough.
+/// Makes the same number of connections to each of the peer's interfaces. Routing decides which of this host's
+/// interfaces they use.
 void Reception::dial(Rank peer, const std::array<Address, most_rails>& addresses, bool alone) {
     if (closed_) return;
     const auto rails = static_cast<int>(std::ranges::count_if(addresses, [](const Address& a) { return bool(a); }));
@@ -92,7 +92,7 @@ bool Reception::is_wanted(Rank peer, std::uint32_t round) const {
     return way != wanted_.end() && way->second.round == round;
 }
 
-/// What comes of it if this process can't, the engine is told: nobody waits for the work itself.
+/// Runs work, and gives the engine what it throws, since no caller waits for it.
 void Reception::attempt(Rank peer, Errand work) {
     try {
         work();
@@ -114,7 +114,7 @@ void Reception::dial(Call call) {
 void Reception::opened(Connection& connection) {
     const auto call = calls_.find(&connection);
     if (call == calls_.end()) {
-        unidentified_.emplace(&connection, connection.shared_from_this());  // it has to say who it is
+        unidentified_.emplace(&connection, connection.shared_from_this());  // until its Stripe names the rank
         return;
     }
     connection.recognise();
@@ -139,7 +139,7 @@ void Reception::on_stripe(Connection& connection, const Stripe& stripe) {
     connection.recognise();
     connection.send(Accepted{cipher});
     Detached socket = connection.detach();
-    if (socket.fd) engine->arrived(stripe.rank, stripe, std::move(socket), cipher);  // else it is called again
+    if (socket.fd) engine->arrived(stripe.rank, stripe, std::move(socket), cipher);  // else the peer dials again
 }
 
 void Reception::on_accepted(Connection& connection, const Accepted& accepted) {
@@ -170,8 +170,7 @@ void Reception::lost(Call call, const Loss& loss) {
     if (closed_ || !is_wanted(call.peer, call.stripe.round)) return;
     call.connection.reset();
     if (call.stripe.round > 0) return missed(std::move(call), loss);
-    // A peer whose process is stopped answers when it goes on; how long that may take, the operation says. A network
-    // may come back.
+    // A stopped process answers when it continues, and the operation's time-out limits that. A network may come back.
     const bool silent = loss.error == ETIMEDOUT || loss.error == EHOSTUNREACH || loss.error == EHOSTDOWN;
     const bool again = silent ? Clock::now() - call.begin < silence_limit_ : call.attempt < attempts;
     if (loss.late || (again && !loss.wrong_secret)) {
@@ -188,8 +187,8 @@ void Reception::lost(Call call, const Loss& loss) {
     lacking ? engine->lacking(call.peer, {tuttiSystemError, why}) : engine->unreachable(call.peer, why);
 }
 
-/// One of a round that takes the place of another. Nobody listens where the peer's process has ended, but who is in
-/// the way of a connection may refuse it for a moment, too.
+/// A call of a round that replaces broken connections has failed. A refusal may mean that the peer's process has ended,
+/// or come from something on the way for a moment, so it counts only after several attempts.
 void Reception::missed(Call call, const Loss& loss) {
     const auto engine = engine_.lock();
     if (!engine) return;

@@ -1,5 +1,4 @@
-// Where data connections are made and let in: the handshake, who it is, which stripe, which cipher. Lives on the
-// service thread.
+// Makes and accepts data connections: the handshake, which rank it is, which stripe, which cipher.
 #pragma once
 
 #include <map>
@@ -15,28 +14,33 @@ namespace tutti::net {
 
 class Engine;
 
-/// How many connections a pair of ranks makes over so many interfaces, as many over each: at least `sockets` where that
-/// can be told (bootstrap::Stripe), and no less than one each.
+/// How many connections a pair of ranks makes over `rails` interfaces, the same number over each: at least `sockets` in
+/// all, within the limit of bootstrap::Stripe.
 int connections_over(int rails, int sockets);
+
+/// Owned by the engine. Used on the service thread only.
 
 class Reception : public bootstrap::ConnectionUser, public std::enable_shared_from_this<Reception> {
   public:
-    /// sockets: between two ranks. silence limit: how long the hosts of peers may be silent.
+    /// sockets: how many connections two ranks should have. silence limit: how long the hosts of peers may be silent.
     Reception(std::weak_ptr<Engine> engine, bootstrap::Service& service, Rank self, const bootstrap::Secret& secret,
               int sockets, std::chrono::milliseconds silence_limit);
 
     void listen(Fd fd, const bootstrap::Address& address);
-    /// After listen(): nobody else will connect. Where nobody will at all the ports close.
+    /// Says which ranks will connect, after listen(). The ports close if there are none. nullopt: unknown.
     void expect(std::optional<std::set<Rank>> callers);
-    /// Makes all connections with peer, or one alone; the engine hears of each one, or that it can't be reached.
+    /// Makes all connections with peer. alone: makes only one. Gives each to the engine, or tells it that the peer
+    /// can't be reached.
     void dial(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, bool alone);
-    /// They have broken: all are made anew, as that round, after a pause. Those of earlier ones are given up.
+    /// The connections have broken: makes all of them anew, as that round, after a pause. Gives up calls of earlier
+    /// rounds.
     void dial_again(Rank peer, std::uint32_t round, std::chrono::milliseconds pause);
-    /// The link is gone, or its connections never stood.
+    /// The link is gone: gives up its calls.
     void forget(Rank peer);
     void close();
 
   private:
+    /// A connection that is being made to a peer.
     struct Call {
         std::shared_ptr<bootstrap::Connection> connection;
         Rank peer;
@@ -73,7 +77,7 @@ class Reception : public bootstrap::ConnectionUser, public std::enable_shared_fr
         std::uint8_t count;
         std::uint32_t round;
     };
-    std::map<Rank, Way> wanted_;  // peers that are dialled, or have been
+    std::map<Rank, Way> wanted_;  // by peer; those that are dialled, or have been
     bool closed_ = false;
 };
 

@@ -1,5 +1,6 @@
-// The data sockets of a link, of which each carries a part of the channels. The first one introduces the ends of
-// endpoints, too, and its end tells that of the peer. Some may be missing where the link goes on without them.
+// The data sockets of a link. Each carries a part of the channels. The first one also carries the rare frames, such as
+// offers of endpoints, and closes when the peer's process ends. Some may be missing while the link goes on without
+// them.
 #pragma once
 
 #include <memory>
@@ -10,25 +11,28 @@
 
 namespace tutti::net {
 
+/// Part of a link (Ends), and owns the sockets; used under the engine's lock.
 class Sockets {
   public:
-    /// Whether stripe `number` of `count` is missing.
+    /// Whether socket `number` of `count` is missing.
     bool want(int number, int count) const;
     void attach(int number, int count, std::unique_ptr<tcp::Stream> stream);
-    /// What epoll has said of one.
+    /// events: what epoll has reported of that socket.
     void heard(int number, std::uint32_t events);
-    /// How long the peer's host has been silent on the one where it is that for longest.
+    /// Checks all sockets for silence. Returns the longest time that the peer's host has been silent on one of them.
     Clock::duration listen_for_silence();
-    /// All of them.
+    /// Closes all of them.
     void close();
 
-    /// There was one; there is one.
+    /// Whether there ever was a socket; whether there is one; whether there are several.
     bool ever() const { return !streams_.empty(); }
     bool any() const { return first() != nullptr; }
     bool several() const;
+    /// The first one that is not missing; nullptr if there is none.
     tcp::Stream* first() const;
-    /// That by which the channel's next frames go. others: where its own one is missing, another one carries it; it
-    /// changes only when nothing of the channel is under way, so that its messages stay in order. nullptr: none yet.
+    /// The socket for the channel's next frames. others: another one may stand in for the channel's own if that is
+    /// missing. A channel changes sockets only when none of its messages is in flight, so that they stay in order.
+    /// nullptr if there is none yet.
     tcp::Stream* of(Channel& channel, bool others) const;
     bool has_unsent() const;
     bool receive(Recipient& to);
@@ -37,7 +41,7 @@ class Sockets {
     void drop(const tcp::Stream& stream);
 
   private:
-    std::vector<std::unique_ptr<tcp::Stream>> streams_;
+    std::vector<std::unique_ptr<tcp::Stream>> streams_;  // by number; nullptr: missing
 };
 
 }  // namespace tutti::net

@@ -1,4 +1,4 @@
-// Ranks that a network joins: see link.hpp for what travels, engine.hpp for who moves it.
+// The transports between hosts. link.hpp says what travels, engine.hpp who moves it.
 #include "transport/transport.hpp"
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace tutti {
 namespace net {
 namespace {
 
-// Less is copied: that takes less time than to tell of the memory, and to wait for the acknowledgement.
+// Shorter messages are copied: that takes less time than waiting for the acknowledgement.
 constexpr std::size_t least_reference = 64 * 1024;
 
 class NetLink : public Link {
@@ -28,7 +28,7 @@ class NetLink : public Link {
           slots_(std::move(slots)),
           ends_(engine_->connect(peer, info.addresses, net, slots_.get())) {}
     ~NetLink() override {
-        if (!engine_->disconnect(ends_)) slots_.release();  // the call that hangs may still use them
+        if (!engine_->disconnect(ends_)) slots_.release();  // leaked: the call that hangs may still use them
     }
 
     Wire outlet(int channel) override {
@@ -39,7 +39,7 @@ class NetLink : public Link {
         const std::lock_guard lock(engine_->mutex());
         return ends_.inlet(channel);
     }
-    /// Not for the peer, which sees nothing, but for the engine, whose adapter reads and writes there.
+    /// The reference is for this rank's engine, whose adapter reads and writes there, not for the peer.
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
         if (size < least_reference) return false;
         out = {0, reinterpret_cast<std::uintptr_t>(pointer)};
@@ -62,11 +62,11 @@ class NetLink : public Link {
   private:
     const std::shared_ptr<Engine> engine_;
     std::unique_ptr<DeviceSlots> slots_;
-    Ends& ends_;  // the engine's
+    Ends& ends_;  // owned by the engine
 };
 
-/// For a link of a rank on a GPU: slots there if that can be had; nullptr: they lie in host memory, pinned. Not under
-/// the engine's lock: to make them may take until a kernel has ended, which waits for the engine.
+/// Slots on the GPU for a link of a rank there; nullptr if they lie in pinned host memory. Don't hold the engine's
+/// lock: making them may wait for a kernel to end, which may wait for the engine.
 std::unique_ptr<DeviceSlots> device_slots(const Neighbourhood& from, Rank peer, Net* net) {
     if (!from.device_slots) return nullptr;
     std::string why = net == nullptr ? "TCP gets messages from host memory" : net->obstacle(nullptr), refused;
@@ -92,7 +92,7 @@ namespace {
 
 class NetTransport : public Transport {
   public:
-    /// net: number `number` of nets(); nullptr: sockets alone.
+    /// net: entry `number` of nets(); nullptr: TCP.
     explicit NetTransport(Net* net, std::size_t number = 0) : net_(net), number_(number) {}
 
     std::string_view name() const override { return net_ == nullptr ? "tcp" : net_->name(); }
@@ -125,7 +125,7 @@ class NetTransport : public Transport {
 
 std::span<Net* const> nets() {
     static Net* const all[] = {
-        &plugin::plugin_net(),  // which somebody has asked for
+        &plugin::plugin_net(),  // first, since it is only there if the user asks for it
 #ifdef TUTTI_VERBS
         &verbs::net_here(),
 #endif
@@ -136,7 +136,7 @@ std::span<Net* const> nets() {
 }  // namespace net
 
 std::span<const Transport* const> net_transports() {
-    // Never destroyed: communicators that are destroyed at the process' end may still use them.
+    // Never destroyed, since communicators may use them until the process ends.
     struct All {
         std::deque<net::NetTransport> made;
         std::vector<const Transport*> list;

@@ -1,4 +1,4 @@
-// Several threads of a rank move the messages of its links: a socket each, with the channels that go by it.
+// Lets several threads of a rank move the messages of its links: each has one socket, and the channels that go by it.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,8 @@ bool Ends::Turn::take() {
     return stream.send() || moved;
 }
 
-/// What a frame of a channel touches is this thread's, for it comes by the channel's socket; all else is everybody's.
+/// A channel's frames come by its own socket, so this thread alone uses the channel. All else is shared: hold
+/// receiving_.
 std::byte* Ends::Turn::begin(const Header& header, const char*& why) {
     const std::lock_guard lock(ends_->receiving_);
     const bool of_channel = header.what < What::board;
