@@ -134,8 +134,8 @@ TUTTI_DEVICE void add_pack(Lanes<F> (&sum)[2], const Pack& pack, int k, const Te
     }
 }
 
-/// Every thread asks for `unroll` packs of each of sources_at_once sources. With 8 packs under way, 48 KiB a block, fp32
-/// and bf16 reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once lie side by side.
+/// Every thread asks for `unroll` packs of each of sources_at_once sources. With 8 packs under way, 48 KiB a block,
+/// fp32 and bf16 reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once are neighbours.
 template <class F, ReduceOp op, int unroll>
 TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t packs) {
     const std::size_t stride = threads() * unroll;
