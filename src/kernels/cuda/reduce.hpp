@@ -34,11 +34,11 @@ inline constexpr int packs_of_bytes = 1;
 inline constexpr int packs_of_bytes = 2;
 #endif
 
-// A thread asks for packs of so many sources before it uses the first. On sm_100, ptxas 13.0 would spill for two.
+// Whether a thread asks for packs of two sources before it uses the first. On sm_100, ptxas 13.0 would spill them.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-inline constexpr int sources_at_once = 1;
+inline constexpr bool two_at_once = false;
 #else
-inline constexpr int sources_at_once = 2;
+inline constexpr bool two_at_once = true;
 #endif
 
 template <class F>
@@ -134,23 +134,48 @@ TUTTI_DEVICE void add_pack(Lanes<F> (&sum)[2], const Pack& pack, int k, const Te
     }
 }
 
-/// Every thread asks for `unroll` packs of each of sources_at_once sources. With 8 packs under way, 48 KiB a block,
-/// fp32 and bf16 reach what memory gives (docs/performance-gpu.md). Packs that a warp asks for at once are neighbours.
+/// sum: of `unroll` packs from `first` on, over all sources.
+template <class F, ReduceOp op, int unroll>
+TUTTI_DEVICE void sum_in_turn(const Terms& t, std::size_t head, std::size_t first, std::size_t packs,
+                              Lanes<F> (&sum)[unroll][2]) {
+    Pack pack[unroll];
+    load_packs(t, 0, head, first, packs, pack);
+    TUTTI_UNROLL
+    for (int u = 0; u < unroll; ++u) add_pack<F, op>(sum[u], pack[u], 0, t);
+    for (int k = 1; k < t.source_count; ++k) {
+        load_packs(t, k, head, first, packs, pack);
+        TUTTI_UNROLL
+        for (int u = 0; u < unroll; ++u) add_pack<F, op>(sum[u], pack[u], k, t);
+    }
+}
+
+/// The same with packs of two sources under way: 48 KiB a block. With them fp32 and bf16 reach what memory gives
+/// (docs/performance-gpu.md).
+template <class F, ReduceOp op, int unroll>
+TUTTI_DEVICE void sum_in_pairs(const Terms& t, std::size_t head, std::size_t first, std::size_t packs,
+                               Lanes<F> (&sum)[unroll][2]) {
+    for (int k = 0; k < t.source_count; k += 2) {
+        const bool both = k + 1 < t.source_count;
+        Pack one[unroll], other[unroll];
+        load_packs(t, k, head, first, packs, one);
+        if (both) load_packs(t, k + 1, head, first, packs, other);
+        TUTTI_UNROLL
+        for (int u = 0; u < unroll; ++u) add_pack<F, op>(sum[u], one[u], k, t);
+        TUTTI_UNROLL
+        for (int u = 0; both && u < unroll; ++u) add_pack<F, op>(sum[u], other[u], k + 1, t);
+    }
+}
+
+/// Packs that a warp asks for at once are neighbours.
 template <class F, ReduceOp op, int unroll>
 TUTTI_DEVICE void reduce_packs(const Terms& t, std::size_t head, std::size_t packs) {
     const std::size_t stride = threads() * unroll;
     for (std::size_t first = thread(); first < packs; first += stride) {
         Lanes<F> sum[unroll][2];
-        for (int k = 0; k < t.source_count; k += sources_at_once) {
-            const bool both = sources_at_once == 2 && k + 1 < t.source_count;
-            Pack one[unroll], other[unroll];
-            load_packs(t, k, head, first, packs, one);
-            if (both) load_packs(t, k + 1, head, first, packs, other);
-            TUTTI_UNROLL
-            for (int u = 0; u < unroll; ++u) add_pack<F, op>(sum[u], one[u], k, t);
-            TUTTI_UNROLL
-            for (int u = 0; both && u < unroll; ++u) add_pack<F, op>(sum[u], other[u], k + 1, t);
-        }
+        if constexpr (two_at_once)
+            sum_in_pairs<F, op>(t, head, first, packs, sum);
+        else
+            sum_in_turn<F, op>(t, head, first, packs, sum);
         Pack result[unroll];
         TUTTI_UNROLL
         for (int u = 0; u < unroll; ++u) result[u] = {{finished<F>(sum[u][0], t), finished<F>(sum[u][1], t)}};
@@ -302,7 +327,7 @@ TUTTI_DEVICE Outcome reduce(const Terms& t, std::size_t bytes, const Limits& lim
         body = head + packs * sizeof(Pack);
         if (detail::is_copy(t))
             detail::copy_packs(t, head, packs);
-        else if (detail::sources_at_once == 2 && F::lanes == 8 && t.source_count == 2)  // as constant as F
+        else if (detail::two_at_once && F::lanes == 8 && t.source_count == 2)  // as constant as F
             detail::reduce_two<F, op, 4>(t, head, packs);
         else
             detail::reduce_packs<F, op, F::lanes == 8 ? detail::packs_of_bytes : 4>(t, head, packs);
