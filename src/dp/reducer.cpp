@@ -39,9 +39,11 @@ void Reducer::make_compression() {
     compression_ =
         Compression::make(storage_.options(), {backends.values, backends.pinned, ranks_.comm(), ranks_.cpu_comm(), most,
                                                storage_.options().lossScale > 0, sum});
-    for (const Bucket& b : storage_.buckets())
-        if (std::vector<float>* const kept = old ? old->residual(b.index) : nullptr)
-            *compression_->residual(b.index) = std::move(*kept);
+    if (old)
+        for (const auto residual : {&Compression::residual, &Compression::residual_before})
+            for (const Bucket& b : storage_.buckets())
+                for (const std::size_t p : b.parameters) keep(*old, residual, p);
+    residuals_in_ = storage_.layout();
 }
 
 /// Sums data over all ranks, in place: everything in replicated modes, otherwise the owned range.
@@ -53,22 +55,19 @@ Resources::Part Reducer::sum_in_place(const Bucket& b, std::byte* data, DataType
     return {b.own_begin, b.own_count};
 }
 
+void Reducer::keep(Compression& old, std::vector<float>* (Compression::*residual)(std::size_t), std::size_t p) {
+    const std::vector<float>* const kept = (old.*residual)(residuals_in_.bucket[p]);
+    if (kept == nullptr || kept->empty()) return;
+    const Bucket& to = storage_.bucket_of(p);
+    std::vector<float>& moved = *((*compression_).*residual)(to.index);
+    moved.resize(to.count, 0.0f);
+    std::copy_n(kept->data() + residuals_in_.offset[p], storage_.parameters()[p].count,
+                moved.data() + storage_.layout().offset[p]);
+}
+
 void Reducer::relayout(std::span<const std::size_t> order) {
-    const Layout before = storage_.layout();
     storage_.relayout(order);
-    const std::unique_ptr<Compression> old = std::move(compression_);
     make_compression();
-    if (!old) return;
-    for (const auto residual : {&Compression::residual, &Compression::residual_before})
-        for (const std::size_t p : order) {
-            const std::vector<float>* const kept = ((*old).*residual)(before.bucket[p]);
-            if (kept == nullptr || kept->empty()) continue;
-            const Bucket& to = storage_.bucket_of(p);
-            std::vector<float>& moved = *((*compression_).*residual)(to.index);
-            moved.resize(to.count, 0.0f);
-            std::copy_n(kept->data() + before.offset[p], storage_.parameters()[p].count,
-                        moved.data() + storage_.layout().offset[p]);
-        }
 }
 
 void Reducer::pack(const Bucket& b, std::byte* gradients) const {

@@ -32,7 +32,8 @@ class Reducer {
     void join();
     /// Divides sums by this many ranks, times the micro-batches, from now on.
     void divide_over(int ranks);
-    /// Call after buckets have been laid out, and again after Ranks::join(). Keeps the residuals of compression.
+    /// Call after buckets have been laid out, and again after Ranks::join(). Keeps the residuals of compression: each
+    /// parameter's goes where the parameter lies now.
     void make_compression();
     /// Drops the residuals of compression (error feedback).
     void forget_residuals() const {
@@ -83,6 +84,8 @@ class Reducer {
     void reduce_over_copies(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                             tuttiRedOp_t op) const;
     void hand_back_all() const;
+    /// Copies a parameter's residual from the compression before, as it lay there, to where the parameter lies now.
+    void keep(Compression& old, std::vector<float>* (Compression::*residual)(std::size_t), std::size_t parameter);
     void forget_gaps(const Bucket& bucket) const;
     Backend& jobs() const { return *storage_.backends().jobs; }
 
@@ -93,6 +96,7 @@ class Reducer {
     /// By divisor and type: the operation that multiplies each input by 1 / divisor before it adds.
     std::map<int, std::array<tuttiRedOp_t, tuttiNumTypes>> premultiplied_;
     std::unique_ptr<Compression> compression_;
+    Layout residuals_in_;  // in which the residuals of compression_ lie
 };
 
 }  // namespace tutti::dp

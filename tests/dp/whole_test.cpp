@@ -350,3 +350,63 @@ TEST_CASE("whole updates are refused where there are none", "[dp]") {
     refused(config, tuttiFloat32, "which tuttiDpMuon needs");
     tuttiCommDestroy(comm);
 }
+
+TEST_CASE("what compression has kept stays with its parameter where a move deals parameters to other owners") {
+    const std::vector<std::size_t> counts = {40, 1000, 333, 500, 77};
+    const auto gradient_at = [](int step, std::size_t p, std::size_t i) {
+        return static_cast<float>((i * 7 + p * 3 + static_cast<std::size_t>(step)) % 9) / 4 - 1;
+    };
+    for (const tuttiDpMode_t mode : {tuttiDpZero1, tuttiDpZero2}) {
+        tuttiDpConfig_t config = config_for(mode, tuttiDpCallback);
+        config.wholeUpdates = 1;
+        config.compression = tuttiDpTopK;
+        config.topK = 0.25;
+        config.optimizer.update = [](void*, const tuttiDpPiece_t* piece) {
+            for (std::size_t i = 0; i < piece->count; ++i) piece->weights[i] -= piece->gradients[i];
+            return tuttiSuccess;
+        };
+        tuttiUniqueId two, single, three;
+        for (tuttiUniqueId* id : {&two, &single, &three}) must_succeed(tuttiGetUniqueId(id), "id");
+        harness::run(3, [&](int r) {
+            std::vector<tuttiDpParameter_t> parameters;
+            const char* const names[] = {"a", "b", "c", "d", "e"};
+            for (std::size_t p = 0; p < counts.size(); ++p)
+                parameters.push_back({names[p], nullptr, nullptr, counts[p], tuttiFloat32, tuttiDpSameType, 0, 0});
+            const bool newcomer = r == 2;
+            tuttiComm_t first = harness::join(newcomer ? single : two, newcomer ? 0 : r, newcomer ? 1 : 2, true);
+            tuttiDp_t dp = nullptr;
+            must_succeed(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, first), "create");
+            const auto step = [&](const auto& value_of) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t p = counts.size(); p-- > 0;) {
+                    void* at = nullptr;
+                    must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
+                    for (std::size_t i = 0; i < counts[p]; ++i) static_cast<float*>(at)[i] = value_of(p, i);
+                    must_succeed(tuttiDpGradReady(dp, p), "ready");
+                }
+                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                must_succeed(tuttiDpStep(dp), "step");
+            };
+            const auto weight = [&](std::size_t p, std::size_t i) {
+                void* at = nullptr;
+                must_succeed(tuttiDpData(dp, p, &at), "data");
+                return static_cast<float*>(at)[i];
+            };
+            constexpr int steps = 3;
+            for (int s = 0; s < steps && !newcomer; ++s)
+                step([&](std::size_t p, std::size_t i) { return gradient_at(s, p, i); });
+            tuttiComm_t second = harness::join(three, r, 3, true);
+            must_succeed(tuttiDpMove(dp, second), "move");
+            // Without new gradients all that was kept goes on its way, and each element has had what it was given.
+            for (int s = 0; s < 6; ++s) step([](std::size_t, std::size_t) { return 0.0f; });
+            for (std::size_t p = 0; p < counts.size(); ++p)
+                for (std::size_t i = 0; i < counts[p]; ++i) {
+                    float all = 0;
+                    for (int s = 0; s < steps; ++s) all += gradient_at(s, p, i);
+                    check(std::fabs(weight(p, i) + all) < 1e-5f, "each parameter gets what was kept of its own");
+                }
+            must_succeed(tuttiDpDestroy(dp), "destroy");
+            for (const tuttiComm_t comm : {first, second}) must_succeed(tuttiCommDestroy(comm), "destroy");
+        });
+    }
+}
