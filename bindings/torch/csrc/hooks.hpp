@@ -11,7 +11,7 @@
 
 namespace tutti_torch {
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TUTTI_TORCH_AT_LEAST(2, 15)
 
 /// Any thread may call any of it.
 class Hooks {

@@ -235,11 +235,19 @@ void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
     };
     const Tensors& typed = operation.inputs.empty() ? operation.outputs : operation.inputs;
     const std::string name = operation.type == OpType::ALLREDUCE ? "allreduce" : std::strchr(operation.name, ':') + 1;
-    RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-        static_cast<std::int64_t>(operation.number), std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
-        operation.outputs, rank_, std::string(name), elements(operation.inputs), elements(operation.outputs),
-        typed.empty() ? at::kByte : typed.front().scalar_type(), std::vector<std::int64_t>(),
-        std::vector<std::int64_t>(), -1, -1, size_, !operation.waits);
+    const at::ScalarType type = typed.empty() ? at::kByte : typed.front().scalar_type();
+    const auto number = static_cast<std::int64_t>(operation.number);
+    const std::vector<std::int64_t> even;
+#if TUTTI_TORCH_AT_LEAST(2, 12)
+    RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(number, std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
+                                          operation.outputs, rank_, std::string(name), elements(operation.inputs),
+                                          elements(operation.outputs), type, even, even, -1, -1, size_,
+                                          !operation.waits);
+#else
+    RECORD_PARAM_COMMS_DATA(number, std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs, operation.outputs,
+                            rank_, std::string(name), elements(operation.inputs), elements(operation.outputs), type,
+                            even, even, -1, -1, size_);
+#endif
 #endif
 }
 
@@ -496,12 +504,6 @@ c10d::ErrorType ProcessGroup::getError() {
     }
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
-    auto options = c10::make_intrusive<GroupOptions>(settings_);
-    options->timeout = timeout_;
-    return options;
-}
-
 at::Tensor ProcessGroup::allocateTensor(long size, at::TensorOptions options) {
     if (size < 0) fail(c10::str("tutti: allocate_tensor: ", size, " elements"));
     if (!options.device().is_cpu()) fail("tutti: allocate_tensor: of tensors on CPUs only");
@@ -510,6 +512,14 @@ at::Tensor ProcessGroup::allocateTensor(long size, at::TensorOptions options) {
 
 std::shared_ptr<c10::Allocator> ProcessGroup::getMemAllocator() {
     return shared_memory();
+}
+#endif
+
+#if TUTTI_TORCH_AT_LEAST(2, 9)
+c10::intrusive_ptr<c10d::Backend::Options> ProcessGroup::getBackendOptions() {
+    auto options = c10::make_intrusive<GroupOptions>(settings_);
+    options->timeout = timeout_;
+    return options;
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c10d::Store>& store,

@@ -57,9 +57,17 @@ class ProcessGroup final : public Base {
     void shutdown() { close(false); }
     /// Of the works that begin from now on. How long an operation of a communicator waits for peers is settled when it
     /// is made: a longer time has no effect on that.
-    void setTimeout(Milliseconds timeout) TUTTI_OVERRIDE_SINCE_2_8 { timeout_ = timeout; }
+    void setTimeout(Milliseconds timeout) TUTTI_OVERRIDE_SINCE_2_9 { timeout_ = timeout; }
 #if TUTTI_TORCH_AT_LEAST(2, 8)
     c10d::ErrorType getError() override;
+    bool supportsTensorAlloc(c10::DeviceIndex device) override {
+        return device < 0;  // that of CPUs
+    }
+    /// In memory that the other ranks of the host can map.
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+    std::shared_ptr<c10::Allocator> getMemAllocator() override;
+#endif
+#if TUTTI_TORCH_AT_LEAST(2, 9)
     c10::intrusive_ptr<Options> getBackendOptions() override;
     bool supportsSplitting() const override {
         return true;
@@ -69,6 +77,8 @@ class ProcessGroup final : public Base {
     c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                             const c10::intrusive_ptr<Options>& options, const int& rank,
                                             const int& size) override;
+#endif
+#if TUTTI_TORCH_AT_LEAST(2, 10)
     /// Over the ranks of a communicator that was made already.
     ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::unique_ptr<Collectives> ranks, Milliseconds timeout,
                  Settings settings);
@@ -78,12 +88,6 @@ class ProcessGroup final : public Base {
     /// Called by the ranks that are to remain; who has died is left out, named or not. Ranks on CPUs, of any hosts.
     c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& ranks_to_exclude, int flags,
                                              const c10::intrusive_ptr<Options>& options) override;
-    bool supportsTensorAlloc(c10::DeviceIndex device) override {
-        return device < 0;  // that of CPUs
-    }
-    /// In memory that the other ranks of the host can map.
-    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-    std::shared_ptr<c10::Allocator> getMemAllocator() override;
 #endif
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
     bool supportsReconfigure() const override {
@@ -96,7 +100,7 @@ class ProcessGroup final : public Base {
     /// of them have to share.
     c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TUTTI_TORCH_AT_LEAST(2, 15)
     bool supportsAbortHooks() const override {
         return true;
     }
@@ -121,7 +125,7 @@ class ProcessGroup final : public Base {
     Result broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
     Result allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
     Result allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-    Result allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) TUTTI_OVERRIDE_SINCE_2_0;
+    Result allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) TUTTI_OVERRIDE_SINCE_2_1;
     Result reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
     Result allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
     Result allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
@@ -146,7 +150,7 @@ class ProcessGroup final : public Base {
     Result reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                            const c10d::ReduceScatterOptions& options) override;
     /// Between the two, sends and receives are of one group. The work of endCoalescing is all that began since.
-    bool supportsCoalescing() const override {
+    bool supportsCoalescing() const TUTTI_OVERRIDE_SINCE_2_7 {
         return any_has_streams();
     }
     void startCoalescing() override;

@@ -12,7 +12,7 @@
 
 namespace tutti_torch {
 
-#if TUTTI_TORCH_AT_LEAST(2, 8)
+#if TUTTI_TORCH_AT_LEAST(2, 10)
 
 namespace {
 
@@ -43,8 +43,10 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, std::un
 
 void ProcessGroup::take(std::unique_ptr<Collectives> ranks) {
     key_ = new_key(*ranks);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // before, a group has those of its creation
     rank_ = ranks->rank();
     size_ = ranks->size();
+#endif
     pairs_ = std::make_unique<Pairs>(store_, key_, rank_, size_, timeout_, settings_, hooks_);
     collectives_ = std::move(ranks);
 }
@@ -153,7 +155,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
 
 #endif
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TUTTI_TORCH_AT_LEAST(2, 15)
 
 void Hooks::completed(const c10d::Work& work, float milliseconds) const {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -16,17 +17,27 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
-#if TUTTI_TORCH_AT_LEAST(2, 0)
-#define TUTTI_OVERRIDE_SINCE_2_0 override
+// What torch declares virtual since a version.
+#if TUTTI_TORCH_AT_LEAST(2, 1)
+#define TUTTI_OVERRIDE_SINCE_2_1 override
 #else
-#define TUTTI_OVERRIDE_SINCE_2_0
+#define TUTTI_OVERRIDE_SINCE_2_1
+#endif
+#if TUTTI_TORCH_AT_LEAST(2, 7)
+#define TUTTI_OVERRIDE_SINCE_2_7 override
+#else
+#define TUTTI_OVERRIDE_SINCE_2_7
 #endif
 #if TUTTI_TORCH_AT_LEAST(2, 8)
 #define TUTTI_OVERRIDE_SINCE_2_8 override
 #else
 #define TUTTI_OVERRIDE_SINCE_2_8
 #endif
-
+#if TUTTI_TORCH_AT_LEAST(2, 9)
+#define TUTTI_OVERRIDE_SINCE_2_9 override
+#else
+#define TUTTI_OVERRIDE_SINCE_2_9
+#endif
 #if TUTTI_TORCH_AT_LEAST(2, 3)
 #define TUTTI_CONST_BEFORE_2_3
 #define TUTTI_OVERRIDE_SINCE_2_3 override
