@@ -35,6 +35,8 @@ setuptools.setup(
         sorted(os.path.join("csrc", name) for name in os.listdir(os.path.join(FOLDER, "csrc"))
                if name.endswith(".cpp")),
         extra_compile_args=[standard(), "-O2", "-g0", "-Wall", "-fvisibility=hidden", *pkg_config("--cflags")],
-        extra_link_args=[*pkg_config("--libs"), *(f"-Wl,-rpath,{folder}" for folder in folders)])],
+        # Where the compiler links libstdc++.a, torch's libstdc++ must not take the place of parts of it.
+        extra_link_args=["-Wl,--exclude-libs,ALL", *pkg_config("--libs"),
+                         *(f"-Wl,-rpath,{folder}" for folder in folders)])],
     cmdclass={"build_ext": cpp_extension.BuildExtension},
 )

@@ -12,7 +12,7 @@ COUNT = 10_007
 def main():
     rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    join_torch(rank)
+    join_torch()
     total = n * (n - 1) // 2
 
     def mine(rows=1, dtype=torch.float32):

@@ -31,7 +31,7 @@ def main():
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     net = model()
     if how != "alone":
-        join_torch(rank)
+        join_torch()
     if how == "ddp":
         net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[torch.cuda.current_device()])
     elif how == "fsdp":

@@ -30,8 +30,9 @@ def library():
     compiling = [f"-std={standard}", "-O2", "-g0", "-fPIC", "-shared", "-w", "-fvisibility=hidden",
                  "-DTORCH_EXTENSION_NAME=_C", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{package}/include",
                  *(f"-isystem{folder}" for folder in includes), f"-I{SOURCES}"]
-    linking = [f"-L{home}/lib", "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10", f"-Wl,-rpath,{home}/lib",
-               f"{package}/lib/libtutti.so.0", f"-Wl,-rpath,{package}/lib"]
+    # exclude-libs: where the compiler links libstdc++.a, torch's libstdc++ must not take the place of parts of it.
+    linking = ["-Wl,--exclude-libs,ALL", f"-L{home}/lib", "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10",
+               f"-Wl,-rpath,{home}/lib", f"{package}/lib/libtutti.so.0", f"-Wl,-rpath,{package}/lib"]
     return _compiled.Library("torch", torch.__version__, "its backend", SOURCES, compiling, linking, "_C.so",
                              sysconfig.get_config_var("EXT_SUFFIX"))
 
