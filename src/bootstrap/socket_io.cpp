@@ -38,9 +38,9 @@ std::chrono::microseconds round_trip(int socket) {
 void Outgoing::add(View bytes, std::shared_ptr<Fd> descriptor) {
     // A descriptor travels with the first byte of a sendmsg(), so it begins a new piece.
     if (descriptor || pieces_.empty())
-        pieces_.push_back({Bytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
+        pieces_.push_back({WipedBytes(bytes.begin(), bytes.end()), 0, std::move(descriptor)});
     else
-        append(pieces_.back().bytes, bytes);
+        pieces_.back().bytes.insert(pieces_.back().bytes.end(), bytes.begin(), bytes.end());
 }
 
 void Outgoing::write(const Fd& socket) {
@@ -52,7 +52,6 @@ void Outgoing::write(const Fd& socket) {
         front.descriptor.reset();
         front.written += static_cast<std::size_t>(written);
         if (front.written < front.bytes.size()) continue;
-        sodium_memzero(front.bytes.data(), front.bytes.size());
         pieces_.pop_front();
     }
 }
@@ -98,7 +97,7 @@ ssize_t Incoming::read(const Fd& socket, bool with_descriptors) {
             descriptors_.emplace_back(fd);
         }
     }
-    append(bytes_, View(buffer, static_cast<std::size_t>(got)));
+    bytes_.insert(bytes_.end(), buffer, buffer + got);
     sodium_memzero(buffer, static_cast<std::size_t>(got));
     return got;
 }

@@ -1,18 +1,34 @@
 // The buffers of a connection's socket: bytes to write, and bytes that were read but not used up yet. On Unix sockets
-// descriptors travel with the bytes. Bytes are wiped once they are written or used up, since a share of a secret may be
+// descriptors travel with the bytes. Memory of theirs is wiped when it is given back, since a share of a secret may be
 // among them. No call blocks.
 #pragma once
 
+#include <sodium.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "base/os.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace tutti::bootstrap {
+
+/// An allocator whose memory is wiped before it is freed.
+template <typename T>
+struct Wiping : std::allocator<T> {
+    template <typename U>
+    struct rebind {
+        using other = Wiping<U>;
+    };
+    void deallocate(T* at, std::size_t count) {
+        sodium_memzero(at, count * sizeof(T));
+        std::allocator<T>::deallocate(at, count);
+    }
+};
+using WipedBytes = std::vector<std::byte, Wiping<std::byte>>;
 
 /// Owned by its connection, as is Incoming; for the service thread alone.
 class Outgoing {
@@ -26,7 +42,7 @@ class Outgoing {
 
   private:
     struct Piece {
-        Bytes bytes;
+        WipedBytes bytes;
         std::size_t written = 0;
         std::shared_ptr<Fd> descriptor;
     };
@@ -53,7 +69,7 @@ class Incoming {
     void compact();
 
   private:
-    Bytes bytes_;
+    WipedBytes bytes_;
     std::size_t used_ = 0;
     std::deque<Fd> descriptors_;
 };
