@@ -71,8 +71,8 @@
  *      - GradReady sends the gradient. Synchronize waits until all gradients are on their way. Step ends the iteration.
  *        Wait takes the newest values.
  *      - A rank that dies, or destroys its layer, is dropped, and the others go on. If a server dies, calls that need
- *        it return tuttiRemoteError with a text that names it.
- *      - Dedicated servers call only Create and Destroy, which returns when all workers have left. Other calls do
+ *        it return tuttiRemoteError with a text that names it, until tuttiDpMove.
+ *      - Dedicated servers call only Create, Move and Destroy, which returns when all workers have left. Other calls do
  *        nothing there.
  *      - Initial values are those of rank 0, also of frozen parameters and buffers. Groups stay as they are in Create.
  *      - With clipNorm or lossScale, Synchronize looks at all gradients of this rank and then sends them. The norm is
@@ -88,7 +88,7 @@
  *        the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any of
  *        them begins an iteration.
  *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
- *        Gradient, Data, GetMemory, GetStatistics, Save, Load, SetNote, GetNote and Destroy. Others are refused.
+ *        Gradient, Data, GetMemory, GetStatistics, Save, Load, SetNote, GetNote, Move and Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -534,6 +534,7 @@ typedef struct {
         applied;      /* config.onArrival: gradients of parameters, or of parts of large ones, that this rank applied */
     long long missed; /* the gradients of other ranks that were applied between a gradient's pull and its own update,
                          summed over `applied` */
+    long long restarted; /* asynchronous modes: parameters that have begun anew in tuttiDpMove, because a server died */
 } tuttiDpStatistics_t;
 TUTTI_API tuttiResult_t tuttiDpGetStatistics(tuttiDp_t dp, tuttiDpStatistics_t* statistics);
 
@@ -598,8 +599,7 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
 
 /* Moves the layer to another communicator: after a rank has died, to one of the survivors; or to one of more ranks. All
  * ranks of comm call it, each with the layer that it has. A new rank makes its layer with the same config just before,
- * on a communicator of one rank. Synchronous modes; with GPUs it needs config.elastic, and each rank must be on the
- * same device as before.
+ * on a communicator of one rank. With GPUs it needs config.elastic, and each rank must be on the same device as before.
  *
  * Afterwards the first error of the layer is forgotten, and the mean is over the new number of ranks. All ranks get the
  * learning rates, those of groups and the scale of losses of a rank that has made the last step, and the notes of the
@@ -614,9 +614,24 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
  * goes back to the checkpoint's. Without a checkpoint the part is named (tuttiInvalidUsage). Values that you have
  * written since the last Step are lost. Ask tuttiDpData and tuttiDpGradient again where memory is the layer's. If
  * config.shardRanks does not divide the number of ranks, or hosts have different numbers, all ranks are one group until
- * it does again; on one rank alone any config.shardRanks is accepted. config.server and servers count in comm. Until it
- * returns, the layer has twice its memory. After an error call it again, with a communicator of the ranks that are
- * left: nothing was lost by it. */
+ * it does again. config.server and servers count in comm. On one rank alone any config.shardRanks, server, servers and
+ * dedicated are accepted. Until it returns, the layer has twice its memory. After an error call it again, with a
+ * communicator of the ranks that are left: nothing was lost by it.
+ *
+ * Asynchronous modes. What the servers have counts, and all workers have these values afterwards. Ranks may have made
+ * different numbers of steps.
+ * - config.staleness: steps under way are dropped, because other ranks may never make them. To have them applied, make
+ *   as many steps on all ranks, and call Wait before. A step that some servers have made and others have not stays so.
+ *   All ranks go on at the step of the furthest one, and so the bound holds.
+ * - config.onArrival: an iteration under way ends. Gradients that have been sent are applied, also those of ranks that
+ *   are not in comm, as far as they have arrived. All clocks begin at 0, and so the bound counts from these values on;
+ *   `steps` goes on. A newcomer gets `steps`, the learning rate and the scale of losses of the worker with the most
+ *   steps; the others keep theirs. Dedicated servers call Move, too: they must not be in Destroy.
+ * - A server that is gone takes its states with it. Its values come from the rank that has received the newest ones
+ *   (onArrival: the worker with the most steps, as of its last Begin or Wait; if there is none, the parameter is named,
+ *   tuttiInvalidUsage). States begin at zero as in a new layer: those of each parameter of which it had a part
+ *   (onArrival: of its parts alone). tuttiDpGetStatistics' `restarted` counts these parameters. If you would rather go
+ *   back, load a checkpoint. */
 TUTTI_API tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm);
 
 /* ------------------------------------------------------------------------------------- one process, many devices */

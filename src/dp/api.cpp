@@ -262,7 +262,7 @@ tuttiResult_t tuttiDpLoad(tuttiDp_t dp, const char* path) {
 }
 
 tuttiResult_t tuttiDpMove(tuttiDp_t dp, tuttiComm_t comm) {
-    return guarded([&] { engine(dp, "tuttiDpMove").move(comm); });
+    return guarded([&] { on_layer(dp, "tuttiDpMove", [&](auto& layer) { layer.move(comm); }); });
 }
 
 tuttiResult_t tuttiDpAbandon(tuttiDp_t dp) {

@@ -68,7 +68,7 @@ void Engine::begin() {
         fail(tuttiInvalidUsage, "tuttiDpBegin: asynchronous iterations end with tuttiDpStep");
     Span span(trace_.get(), Trace::Track::caller, "Begin");
     if (options().join != 0) {
-        if (options().serves_only(ranks_.rank()))
+        if (options().serves_only(ranks_.rank(), ranks_.size()))
             fail(tuttiInvalidUsage,
                  "tuttiDpBegin: rank %d has no batches (config.dedicated): with config.join it calls tuttiDpJoin alone",
                  ranks_.rank());
@@ -152,7 +152,7 @@ void Engine::synchronize() {
         fail(tuttiInvalidUsage, "tuttiDpSynchronize: tuttiDpNoSync is on: switch it off before the last pass");
     Span span(trace_.get(), Trace::Track::caller, "Synchronize");
     const Deadline called = Clock::now();
-    const bool has_batch = !attendance_.follows() && !options().serves_only(ranks_.rank());
+    const bool has_batch = !attendance_.follows() && !options().serves_only(ranks_.rank(), ranks_.size());
     if (!options().findUnusedParameters && has_batch)
         if (const std::vector<std::size_t> missing = iteration_.missing(); !missing.empty())
             // Fails the layer, so that no other rank waits for these gradients.
@@ -357,12 +357,16 @@ void Engine::release(int unit) {
     units_.release(unit);
 }
 
-/// Sends all owners' values to all ranks, in synchronous modes.
+/// Sends all owners' values to all ranks, while no step is under way.
 void Engine::spread_all() {
     if (options().replicated() || options().mode == tuttiDpZero3) return;
+    const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
     for (const Bucket& b : storage_.buckets()) {
-        reducer_.spread(b, b.data);
-        storage_.copy_out(b, b.data);
+        std::byte* const values = b.data != nullptr ? b.data : staged.base();
+        reducer_.spread(b, values);
+        backends_.jobs->settle();
+        storage_.copy_out(b, values);
+        backends_.values->settle();  // the next bucket reuses `staged`
     }
 }
 

@@ -94,9 +94,9 @@ class Engine {
     void follow_the_furthest();
     void complete_the_step();
     void hand_over();
+    void begin_anew(std::span<const Origin> lost);
     void go_back(const std::string& lost, long long step);
     void share_settings(int root);
-    void share_notes();
 
     // following.cpp
     void announce(Announcement what, const std::string& text = {});

@@ -2,6 +2,7 @@
 // brings all ranks to the same step.
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "dp/team.hpp"
 
@@ -17,15 +18,13 @@ std::optional<Error> Engine::inelastic(const char* function) const {
 }
 
 void Engine::move(tuttiComm_t comm) {
-    std::optional<Error> refusal = inelastic("tuttiDpMove");
+    Team team = meet(comm, inelastic("tuttiDpMove"), false);
+    // Asynchronous ranks may have begun different numbers of steps. So nobody waits for steps under way.
     if (options().asynchronous())
-        refusal.emplace(tuttiInvalidUsage,
-                        "tuttiDpMove: asynchronous ranks differ in their steps: create a new layer, and load a "
-                        "checkpoint");
-    Team team = meet(comm, refusal, false);
+        worker_->fail(Error(tuttiRemoteError, text("rank %d has called tuttiDpMove", ranks_.rank())));
     if (!options().replicated()) handover_.announce();
     rejoin(std::move(team), [this] {
-        share_notes();
+        share_notes(ranks_, notes_, progress_.updated);
         options().replicated() ? follow_the_furthest() : hand_over();
     });
 }
@@ -91,21 +90,6 @@ void Engine::share_settings(int root) {
     ranks_.broadcast(std::span(o.own_groups), root);
 }
 
-/// All ranks take the notes of the rank with the most steps among those that have any: many programs set notes on one
-/// rank only.
-void Engine::share_notes() {
-    std::string all;  // keys and texts in turn, each followed by a 0
-    for (const auto& [key, note] : notes_) (all += key + '\0') += note + '\0';
-    ranks_.broadcast(all, ranks_.furthest(progress_.updated, !notes_.empty()));
-    Notes its;
-    for (std::size_t at = 0; at < all.size();) {
-        const std::string key = all.c_str() + at;
-        at += key.size() + 1;
-        at += (its[key] = all.c_str() + at).size() + 1;
-    }
-    notes_ = std::move(its);
-}
-
 /// Loads the last checkpoint, because a part was lost.
 void Engine::go_back(const std::string& lost, long long step) {
     try {
@@ -121,12 +105,20 @@ void Engine::go_back(const std::string& lost, long long step) {
     }
 }
 
+/// The parameters of elements that were lost begin anew: their states are zero, so they have had no updates.
+void Engine::begin_anew(std::span<const Origin> lost) {
+    std::set<std::size_t> its;
+    for (const Origin& part : lost) its.insert(part.parameter);
+    for (const std::size_t p : its) updater_.counts[p] = 0;
+    statistics_.change([&](auto& all) { all.restarted += static_cast<long long>(its.size()); });
+}
+
 /// Abandon in modes in which ranks own parts. No owner updates before all ranks have called Step. So normally either
 /// all owners have made an update, and only values may be missing on some ranks, or none has. That fails if an update
 /// failed, or if the agreement in Step succeeded on some ranks only; then Abandon is refused.
 void Engine::complete_the_step() {
     const std::vector<Progress> all = ranks_.exchange(progress_);
-    const int owner = options().mode == tuttiDpServer ? options().server : 0;
+    const int owner = options().mode == tuttiDpServer ? options().server_of(ranks_.size()) : 0;
     const long long steps = all[static_cast<std::size_t>(owner)].updated;
     for (int r = 0; r < ranks_.size(); ++r) {
         const Progress& p = all[static_cast<std::size_t>(r)];
@@ -147,22 +139,30 @@ void Engine::complete_the_step() {
 }
 
 /// Move in modes in which ranks own parts: each rank gets its new shards from the ranks that have them. If no rank has
-/// some element, everything comes from the last checkpoint.
+/// some element, everything comes from the last checkpoint; in asynchronous modes only its parameter begins anew, with
+/// the newest values that a rank has received.
 void Engine::hand_over() {
     storage_.drop_gradients();
     units_.reset();
     handover_.take_back();
+    if (const auto newest = versions_.take()) {
+        apply(*newest);
+        backends_.values->settle();
+    }
+    versions_.reset();
     sweep();  // returns freed GPU memory to the system
-    const Handover::Plan plan = handover_.begin(progress_, backward_order(parameters()));
+    const Standing plan = handover_.begin(progress_, backward_order(parameters()));
     start_iterations(false);
     reducer_.make_compression();
     // From the ranks with the most steps, not from owners, which may be new ranks without a checkpoint.
     ranks_.broadcast(checkpoint_, ranks_.furthest(progress_.updated, !checkpoint_.empty()));
-    share_settings(plan.cover.lost ? ranks_.furthest(progress_.updated) : plan.root);
-    if (plan.cover.lost) {
-        go_back(parameters()[*plan.cover.lost].name, plan.step);
+    const bool goes_back = !plan.cover.lost.empty() && !options().asynchronous();
+    share_settings(goes_back ? ranks_.furthest(progress_.updated) : plan.root);
+    if (goes_back) {
+        go_back(parameters()[plan.cover.lost[0].parameter].name, plan.step);
     } else {
         ranks_.broadcast(std::span(updater_.counts), plan.root);
+        begin_anew(plan.cover.lost);
         handover_.pass_on(plan.cover);
         for (std::size_t p = 0; p < parameters().size(); ++p)
             if (!parameters()[p].is_trained()) reducer_.send_still(p, plan.root);

@@ -14,25 +14,30 @@ DataType half_of(const Options& o) {
     return o.compression == tuttiDpFp16 ? DataType::float16 : DataType::bfloat16;
 }
 
-ps::Node::Request node_request(const Registration& registration, std::optional<Error> refusal, int ranks) {
+}  // namespace
+
+/// What this rank gives to a Node among so many ranks. Errors become the refusal.
+ps::Node::Request OnArrival::node_request(const char* function, std::optional<Error> refusal, int ranks) const {
     ps::Node::Request request;
-    request.function = "tuttiDpCreate";
+    request.function = function;
     request.item = "parameter";
     request.on_cpus = true;
     request.refusal = std::move(refusal);
     if (request.refusal) return request;
-    const Options& o = registration.options;
+    const Options& o = options();
+    const bool first = !node_;
     try {
+        deal_shards(o, std::vector<std::uint64_t>(static_cast<std::size_t>(ranks)), first);  // enough for the servers
         tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
-        const int server = o.server;
-        config.servers = o.mode == tuttiDpServer ? 1 : o.servers;
+        const int server = o.server_of(ranks);
+        config.servers = o.servers_of(ranks);
         if (o.mode == tuttiDpServer) config.serverRanks = &server;
-        config.dedicated = o.dedicated;
+        config.dedicated = o.dedicated_servers(ranks) > 0;
         config.optimizer = o.optimizer;
         config.staleness = o.staleness;
         request.settings = ps::read_settings(&config, ranks);
         std::vector<tuttiPsKey_t> keys;
-        for (const Parameter& p : registration.parameters) {
+        for (const Parameter& p : registration_.parameters) {
             if (!p.is_trained()) continue;
             if (p.grad_type != p.type)
                 fail(tuttiInvalidArgument,
@@ -42,24 +47,22 @@ ps::Node::Request node_request(const Registration& registration, std::optional<E
             keys.push_back({p.name.c_str(), p.count, static_cast<tuttiDataType_t>(p.type), p.data});
         }
         request.keys = ps::read_keys(keys.data(), keys.size(), request.settings);
-        for (std::size_t p = 0, k = 0; p < registration.parameters.size(); ++p) {
-            if (!registration.parameters[p].is_trained()) continue;
-            const tuttiDpGroup_t& its = o.own_groups[static_cast<std::size_t>(registration.parameters[p].group)];
+        for (std::size_t p = 0, k = 0; p < registration_.parameters.size(); ++p) {
+            if (!registration_.parameters[p].is_trained()) continue;
+            const tuttiDpGroup_t& its = o.own_groups[static_cast<std::size_t>(registration_.parameters[p].group)];
             ps::Key& key = request.keys[k++];
             key.number = p;
             key.rate_factor = its.learningRateFactor;
             key.weight_decay = its.weightDecay;
             if (o.sends_halves() && key.type == DataType::float32) key.push_type = half_of(o);
         }
-        request.texts.push_back(o.describe());
-        for (const Parameter& p : registration.parameters) request.texts.push_back(describe(p));
+        request.texts.push_back(o.describe(first));
+        for (const Parameter& p : registration_.parameters) request.texts.push_back(describe(p));
     } catch (...) {
         request.refusal = caught();
     }
     return request;
 }
-
-}  // namespace
 
 OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
     : registration_(std::move(request.registration)),
@@ -67,7 +70,8 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
       loss_scale_(options().lossScale, options().lossScaleWindow) {
     int ranks = 0;
     must(tuttiCommCount(comm, &ranks));
-    node_ = std::make_unique<ps::Node>(node_request(registration_, std::move(request.refusal), ranks), comm);
+    alone_ = ranks == 1;
+    node_ = std::make_unique<ps::Node>(node_request("tuttiDpCreate", std::move(request.refusal), ranks), comm);
     const std::vector<Parameter>& parameters = registration_.parameters;
     for (std::size_t p = 0; p < parameters.size(); ++p)
         if (parameters[p].is_trained()) trained_.push_back(p);
@@ -75,20 +79,33 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
     iteration_.lay_out(each, false);
     statistics_.lay_out(each);
     sends_.resize(parameters.size(), 0);
+    gradients_.resize(parameters.size(), nullptr);
+    halves_.resize(parameters.size());
     for (std::size_t p = 0; p < parameters.size(); ++p) {
-        const auto own = [&](void* callers) {
-            if (callers != nullptr) return static_cast<std::byte*>(callers);
-            return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
-        };
-        values_.push_back(own(parameters[p].data));
-        const bool sends = node_->works() && parameters[p].is_trained();
-        const bool as_half = sends && options().sends_halves() && parameters[p].type == DataType::float32;
-        gradients_.push_back(sends ? own(parameters[p].grad) : nullptr);
-        halves_.push_back(as_half ? std::make_unique<Block>(shared_host(), bytes_of(p) / 2) : nullptr);
+        values_.push_back(own(parameters[p].data, p));
         if (!parameters[p].is_trained())
             must(tuttiBroadcast(values_[p], values_[p], bytes_of(p), tuttiUint8, 0, comm, nullptr));
     }
-    if (node_->works()) pull_values("tuttiDpCreate");
+    if (!node_->works()) return;
+    make_gradients();
+    pull_values("tuttiDpCreate");
+}
+
+/// The caller's memory, or new memory for a parameter if the caller has none.
+std::byte* OnArrival::own(void* callers, std::size_t p) {
+    if (callers != nullptr) return static_cast<std::byte*>(callers);
+    return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
+}
+
+/// Makes what a worker needs, unless it is there.
+void OnArrival::make_gradients() {
+    for (const std::size_t p : trained_) {
+        if (gradients_[p] != nullptr) continue;
+        const Parameter& its = registration_.parameters[p];
+        if (options().sends_halves() && its.type == DataType::float32)
+            halves_[p] = std::make_unique<Block>(shared_host(), bytes_of(p) / 2);
+        gradients_[p] = own(its.grad, p);
+    }
 }
 
 OnArrival::~OnArrival() {
@@ -99,6 +116,12 @@ void OnArrival::leave() {
     if (!node_) return;
     const std::unique_ptr<ps::Node> leaving = std::move(node_);
     leaving->leave();
+}
+
+/// This rank as a worker. Throws if it only serves, or is between two sets of ranks.
+ps::Client& OnArrival::client(const char* function) {
+    if (moving_) fail(tuttiInvalidUsage, "%s: a tuttiDpMove has failed half-way: call it again", function);
+    return node_->client(function);
 }
 
 std::size_t OnArrival::bytes_of(std::size_t p) const {
@@ -304,9 +327,10 @@ tuttiDpMemory_t OnArrival::memory() const {
 tuttiDpStatistics_t OnArrival::statistics() const {
     tuttiDpStatistics_t all = statistics_.all();
     const tuttiPsStatistics_t its = node_->statistics();
-    all.largestStaleness = its.largestPullStaleness;
-    all.applied = its.updates;
-    all.missed = its.missed;
+    // What is in `all` was before the last move.
+    all.largestStaleness = std::max(all.largestStaleness, its.largestPullStaleness);
+    all.applied += its.updates;
+    all.missed += its.missed;
     return all;
 }
 

@@ -30,6 +30,7 @@ class OnArrival {
     void wait();
     void abandon();
     void set_learning_rate(double rate);
+    void move(tuttiComm_t comm);  // in arrival_moving.cpp
     // In arrival_checkpoint.cpp. These concern one rank alone.
     void save(const char* path);
     void load(const char* path);
@@ -45,10 +46,18 @@ class OnArrival {
   private:
     using Phase = Iteration::Phase;
     const Options& options() const { return registration_.options; }
-    ps::Client& client(const char* function) { return node_->client(function); }
+    ps::Client& client(const char* function);
+    ps::Node::Request node_request(const char* function, std::optional<Error> refusal, int ranks) const;
     std::size_t bytes_of(std::size_t parameter) const;
+    std::byte* own(void* callers, std::size_t parameter);
+    void make_gradients();
     int pull_values(const char* function);
     class Whole;
+    struct Comer;
+    class Move;
+    void hand_over(const Move& move, const Ranks& ranks, const ps::Settings& settings, const ps::Table& table,
+                   ps::Server* server) const;
+    void settle(const Move& move, const Ranks& ranks);
     void check_moment(const char* function, const char* path);
     bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
     double squares() const;
@@ -67,6 +76,9 @@ class OnArrival {
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
     Notes notes_;
+    int moves_ = 0;                   // that this rank has made
+    bool moving_ = false;             // a move is under way, or has failed half-way
+    bool alone_ = false;              // the layer was made for one rank
     std::unique_ptr<ps::Node> node_;  // declared last, so that its threads end before the rest is destroyed
 };
 

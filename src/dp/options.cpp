@@ -80,7 +80,7 @@ void check_mode(const Options& o, int ranks) {
     if (o.exactDelay && !o.asynchronous())
         fail(tuttiInvalidArgument, "%s: config.exactDelay needs config.staleness", create);
     const bool serves_some = o.mode == tuttiDpServer || (o.mode == tuttiDpShardedServer && o.servers > 0);
-    if (o.dedicated && (!serves_some || o.dedicated_servers() >= ranks))
+    if (o.dedicated && (!serves_some || o.dedicated_servers(ranks) >= ranks))
         fail(tuttiInvalidArgument,
              "%s: config.dedicated needs tuttiDpServer, or tuttiDpShardedServer with config.servers, and a worker "
              "besides the servers",
@@ -185,8 +185,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"findUnusedParameters", o.findUnusedParameters, 0, 0, 1},
         {"broadcast", o.broadcast, 1, 0, 1},
         {"zeroGrad", o.zeroGrad, 1, 0, 1},
-        {"server", o.server, 0, 0, ranks - 1},
-        {"servers", o.servers, 0, 1, ranks},
+        {"server", o.server, 0, 0, ranks > 1 ? ranks - 1 : INT_MAX},
+        {"servers", o.servers, 0, 1, ranks > 1 ? ranks : INT_MAX},
         {"dedicated", o.dedicated, 0, 0, 1},
         {"onArrival", o.onArrival, 0, 0, 1},
         {"shardRanks", o.shardRanks, 0, TUTTI_DP_SHARD_HOST, ranks > 1 ? ranks : INT_MAX},

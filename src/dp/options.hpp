@@ -31,9 +31,16 @@ struct Options : tuttiDpConfig_t {
 
     /// Whether the Engine makes steps in the background (config.staleness). False with config.onArrival.
     bool asynchronous() const { return staleness >= 0 && !onArrival; }
+    // Of so many ranks, in tuttiDpServer and tuttiDpShardedServer. One rank alone, with which a newcomer's layer
+    // begins, serves and works, whatever was asked for.
+    int server_of(int ranks) const { return ranks > 1 ? server : 0; }
+    int servers_of(int ranks) const { return mode == tuttiDpServer ? 1 : servers > 0 && ranks > 1 ? servers : ranks; }
+    bool serves(int rank, int ranks) const {
+        return mode == tuttiDpServer ? rank == server_of(ranks) : rank < servers_of(ranks);
+    }
     /// The number of ranks that serve and do not work.
-    int dedicated_servers() const { return !dedicated ? 0 : mode == tuttiDpServer ? 1 : servers; }
-    bool serves_only(int rank) const { return dedicated && (mode == tuttiDpServer ? rank == server : rank < servers); }
+    int dedicated_servers(int ranks) const { return dedicated && ranks > 1 ? servers_of(ranks) : 0; }
+    bool serves_only(int rank, int ranks) const { return dedicated_servers(ranks) > 0 && serves(rank, ranks); }
     /// Every rank has all gradients and updates all parameters itself.
     bool replicated() const { return mode == tuttiDpNaive || mode == tuttiDpBucketed; }
     /// Parameters are updated as a whole: each has one owner.

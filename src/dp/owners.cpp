@@ -60,8 +60,9 @@ std::vector<Place> deal_groups(const Options& o, std::span<const std::uint64_t> 
 
 std::vector<Shards> deal_shards(const Options& o, std::span<const std::uint64_t> hosts, bool refuses) {
     const int ranks = static_cast<int>(hosts.size());
-    const int servers = o.mode == tuttiDpServer ? o.server + 1 : o.mode == tuttiDpShardedServer ? o.servers : 0;
-    if (servers > ranks || (o.dedicated && o.dedicated_servers() >= ranks))
+    const bool serve = o.mode == tuttiDpServer || o.mode == tuttiDpShardedServer;
+    const int servers = !serve ? 0 : o.mode == tuttiDpServer ? o.server_of(ranks) + 1 : o.servers_of(ranks);
+    if (servers > ranks || o.dedicated_servers(ranks) >= ranks)
         fail(tuttiInvalidUsage, "tuttiDpMove: there are %d ranks, too few for config.%s", ranks,
              servers <= ranks          ? "dedicated"
              : o.mode == tuttiDpServer ? "server"
@@ -69,11 +70,9 @@ std::vector<Shards> deal_shards(const Options& o, std::span<const std::uint64_t>
     std::vector<Shards> all;
     if (o.replicated()) {
         for (int r = 0; r < ranks; ++r) all.push_back({1, 0, ranks, r});
-    } else if (o.mode == tuttiDpServer) {
-        for (int r = 0; r < ranks; ++r) all.push_back({1, r == o.server ? 0 : -1});
-    } else if (o.mode == tuttiDpShardedServer) {
-        const int owners = servers > 0 ? servers : ranks;
-        for (int r = 0; r < ranks; ++r) all.push_back({owners, r < owners ? r : -1});
+    } else if (serve) {
+        for (int r = 0, owner = 0; r < ranks; ++r)
+            all.push_back({o.servers_of(ranks), o.serves(r, ranks) ? owner++ : -1});
     } else {
         const std::vector<Place> places = deal_groups(o, hosts, refuses);
         const int groups = std::ranges::max(places, {}, &Place::group).group + 1;

@@ -10,7 +10,7 @@ namespace tutti::dp {
 
 void Reducer::join() {
     premultiplied_.clear();  // they belonged to communicators that have been destroyed
-    divide_over(ranks_.size() - storage_.options().dedicated_servers());
+    divide_over(ranks_.size() - storage_.options().dedicated_servers(ranks_.size()));
 }
 
 /// 16-bit gradients are divided before they are added, by a PreMulSum operation of the communicator.
@@ -132,8 +132,8 @@ void Reducer::reduce_to_owners(const Bucket& b, DataType of, const std::byte* gr
     const tuttiDataType_t type = c_type(of);
     const tuttiComm_t comm = ranks_.comm();
     std::byte* const mine = b.own_count > 0 ? own : nullptr;
-    if (storage_.options().mode == tuttiDpServer)
-        must(tuttiReduce(gradients, mine, b.count, type, op, storage_.options().server, comm, jobs().stream()));
+    if (const Options& o = storage_.options(); o.mode == tuttiDpServer)
+        must(tuttiReduce(gradients, mine, b.count, type, op, o.server_of(ranks_.size()), comm, jobs().stream()));
     else if (ranks_.copies() != nullptr)
         reduce_over_copies(b, of, gradients, own, op);
     else if (all_own() && b.even)
@@ -269,7 +269,7 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
         own = here;
     }
     if (storage_.options().mode == tuttiDpServer) {
-        const int server = storage_.options().server;
+        const int server = storage_.options().server_of(ranks_.size());
         must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
     } else if (all_own() && b.even) {
         must(tuttiAllGather(own, into, b.own_count, type, ranks_.group(), jobs().stream()));

@@ -79,16 +79,7 @@ void Engine::load_from(const std::string& path) {
         }
     });
     const Manifest& m = loading.manifest();
-    if (!options().replicated() && options().mode != tuttiDpZero3) {
-        const Block staged(backends_.values, options().asynchronous() ? storage_.largest_values() : 0);
-        for (const Bucket& b : storage_.buckets()) {
-            std::byte* const values = b.data != nullptr ? b.data : staged.base();
-            reducer_.spread(b, values);
-            backends_.jobs->settle();
-            storage_.copy_out(b, values);
-            backends_.values->settle();  // the next bucket reuses `staged`
-        }
-    }
+    spread_all();
     sweep();
     for (std::size_t p = 0; p < parameters().size(); ++p) {
         const auto its = m.updates.find(parameters()[p].name);

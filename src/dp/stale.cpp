@@ -21,13 +21,23 @@ void Engine::step_later() {
         if (options().clipNorm > 0) clip_to(options().clipNorm, false);
         updater_.begin();
         updater_.count();
+        progress_.half = true;
         Versions::Version version{step, {}};
+        std::optional<Error> unsent;  // if a rank has died, the others still update all that they own
         for (const Bucket& b : storage_.buckets()) {
             updater_.update(b, optimizer);
-            version.values.push_back(storage_.pool().take(b.count * size_of(b.data_type)));
-            reducer_.spread(b, version.values.back()->base());
+            if (unsent) continue;
+            try {
+                version.values.push_back(storage_.pool().take(b.count * size_of(b.data_type)));
+                reducer_.spread(b, version.values.back()->base());
+            } catch (...) {
+                unsent = caught();
+            }
         }
+        progress_.half = false, progress_.updated = step;
+        if (unsent) throw Error(*unsent);
         end_job();
+        progress_.received = step;
         versions_.arrived(std::move(version));
     }));
 }

@@ -36,6 +36,13 @@ class Versions {
         return taken;
     }
 
+    /// Forgets everything: the jobs are over, and steps begin on other ranks.
+    void reset() {
+        versions_.clear();
+        jobs_.clear();
+        leaving.clear();
+    }
+
     /// Notes that this job makes the next step.
     void issued(std::uint64_t job) { jobs_.push_back(job); }
     /// Returns the job to wait for so that at most `bound` steps are under way; 0 if there is none. Forgets that job

@@ -15,136 +15,30 @@
 #include "dp/cover.hpp"
 #include "dp/handover.hpp"
 #include "dp/host_backend.hpp"
-#include "dp/numbers.hpp"
+#include "dp/mover.hpp"
 #include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
+using harness::alone;
 using harness::check;
 using harness::gradient;
+using harness::Mover;
 using harness::must_succeed;
+using harness::new_id;
+using harness::registered;
 using harness::says;
 
 namespace {
 
-constexpr std::size_t counts[] = {5, 1, 1000, 333};
 constexpr tuttiDpMode_t owned[] = {tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3};
-
-std::vector<tuttiDpParameter_t> registered(tuttiDataType_t type) {
-    std::vector<tuttiDpParameter_t> all;
-    const char* const names[] = {"a", "b", "c", "d"};
-    for (std::size_t p = 0; p < 4; ++p)
-        all.push_back({names[p],
-                       nullptr,
-                       nullptr,
-                       counts[p],
-                       type,
-                       tuttiDpSameType,
-                       0,
-                       static_cast<int>(p / 2),
-                       0,
-                       {},
-                       tuttiDpTrained});
-    all.push_back({"frozen", nullptr, nullptr, 3, tuttiInt32, tuttiDpSameType, 0, 1, 0, {}, tuttiDpFrozen});
-    return all;
-}
 
 struct Scratch {
     Scratch() : path(std::filesystem::temp_directory_path() / ("tutti-move-" + std::to_string(getpid()))) {}
     ~Scratch() { std::filesystem::remove_all(path); }
     const std::filesystem::path path;
 };
-
-/// A rank with its layer. All ranks have the same gradients, so results do not depend on how many there are.
-class Mover {
-  public:
-    Mover(const tuttiUniqueId& id, int rank, int ranks, const tuttiDpConfig_t& config, tuttiDataType_t type)
-        : type_(type), parameters_(registered(type)) {
-        comms_.push_back(harness::join(id, rank, ranks, true));
-        tuttiDpConfig_t in_floats = config;  // the mean of equal gradients is exact
-        in_floats.fp32Gradients = 1;
-        must_succeed(tuttiDpCreate(&dp, parameters_.data(), parameters_.size(), &in_floats, comms_.back()), "create");
-        zero3_ = config.mode == tuttiDpZero3;
-    }
-    ~Mover() {
-        leave();
-        for (const tuttiComm_t comm : comms_) tuttiCommDestroy(comm);
-    }
-    Mover(const Mover&) = delete;
-    void leave() {
-        if (dp != nullptr) tuttiDpDestroy(dp);
-        dp = nullptr;
-    }
-
-    tuttiResult_t pass(int step) {
-        must_succeed(tuttiDpBegin(dp), "begin");
-        for (std::size_t p = 4; p-- > 0;) {
-            void* at = nullptr;
-            must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
-            std::vector<float> g(counts[p]);
-            for (std::size_t i = 0; i < g.size(); ++i)
-                g[i] = static_cast<float>((i * 7 + p * 3 + static_cast<std::size_t>(step)) % 9) / 4 - 1;
-            std::memcpy(at, g.data(), g.size() * sizeof(float));
-            must_succeed(tuttiDpGradReady(dp, p), "ready");
-        }
-        return tuttiDpSynchronize(dp);
-    }
-    void step(int number) {
-        must_succeed(pass(number), "pass");
-        must_succeed(tuttiDpStep(dp), "step");
-    }
-    tuttiResult_t move(const tuttiUniqueId& id, int rank, int ranks) {
-        comms_.push_back(harness::join(id, rank, ranks, true));
-        return tuttiDpMove(dp, comms_.back());
-    }
-    long long steps() {
-        tuttiDpStatistics_t s;
-        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
-        return s.steps;
-    }
-    std::vector<float> weights() {
-        std::vector<float> all;
-        for (std::size_t p = 0; p < 4; ++p) {
-            if (zero3_ && p % 2 == 0) must_succeed(tuttiDpGather(dp, static_cast<int>(p / 2)), "gather");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, p, &at), "data");
-            std::vector<float> w(counts[p]);
-            dp::convert(DataType::float32, w.data(), static_cast<DataType>(type_), at, w.size());
-            all.insert(all.end(), w.begin(), w.end());
-            if (zero3_ && p % 2 == 1) must_succeed(tuttiDpRelease(dp, static_cast<int>(p / 2)), "release");
-        }
-        return all;
-    }
-    int* frozen() {
-        void* at = nullptr;
-        must_succeed(tuttiDpData(dp, 4, &at), "data");
-        return static_cast<int*>(at);
-    }
-
-    tuttiDp_t dp = nullptr;
-
-  private:
-    const tuttiDataType_t type_;
-    bool zero3_ = false;
-    std::vector<tuttiDpParameter_t> parameters_;
-    std::vector<tuttiComm_t> comms_;
-};
-
-tuttiUniqueId new_id() {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
-    return id;
-}
-
-/// What one rank comes to in so many steps.
-std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps) {
-    config.mode = tuttiDpNaive;
-    config.shardRanks = config.server = TUTTI_UNDEF_INT;
-    Mover rank(new_id(), 0, 1, config, type);
-    for (int s = 0; s < steps; ++s) rank.step(s);
-    return rank.weights();
-}
 
 std::string note(const Mover& rank) {
     char text[64] = "";
@@ -213,7 +107,7 @@ TEST_CASE("cover: each element from one rank that has it, and what nobody has is
             for (std::size_t i = 0; i < o.count; ++i) ++seen[o.parameter][o.first + i];
         for (const auto& its : seen)
             for (const int times : its) REQUIRE(times <= 1);
-        return !cover.lost;
+        return cover.lost.empty();
     };
     using H = dp::Holding;
     // Three shards; then one is lost; then one of four and one of two have what was lost, among others.
@@ -236,11 +130,11 @@ TEST_CASE("cover: each element from one rank that has it, and what nobody has is
     all.erase(all.begin() + 1);
     standing = dp::last_whole_step(parameters, order, dealing, all);
     REQUIRE(standing.step == 6);
-    REQUIRE(standing.cover.lost);
+    REQUIRE_FALSE(standing.cover.lost.empty());
     all = {{{1, 0}, 1}, {{2, 0}, 2}, {{1, 0}, 0}};
     REQUIRE(dp::last_whole_step(parameters, order, dealing, all).step == 1);
     all = {{{2, 0}, 1}, {{1, 0}, 0}};
-    REQUIRE(dp::last_whole_step(parameters, order, dealing, all).cover.lost);
+    REQUIRE(dp::last_whole_step(parameters, order, dealing, all).cover.lost.size() == 1);
 }
 
 TEST_CASE("where ranks own parts a layer moves to as many ranks, to more and to fewer, and keeps its bits",
@@ -405,9 +299,9 @@ TEST_CASE("a move for which there was no memory is made again, and loses nothing
                 } catch (const Error&) {
                 }
                 memory->left = -1;
-                const dp::Handover::Plan plan = handover.begin(progress, order);
+                const dp::Standing plan = handover.begin(progress, order);
                 REQUIRE(plan.step == 2);
-                REQUIRE_FALSE(plan.cover.lost);
+                REQUIRE(plan.cover.lost.empty());
                 handover.pass_on(plan.cover);
                 handover.end();
                 bool right = *reinterpret_cast<unsigned char*>(storage.values_of(4)) == 42;
@@ -526,7 +420,8 @@ TEST_CASE("moves that can't be are refused, and the layer goes on where it is") 
         tuttiResult_t result;
         void (*change)(tuttiDpConfig_t&);
     } cases[] = {
-        {"asynchronous", tuttiInvalidUsage, [](auto& c) { c.mode = tuttiDpServer, c.staleness = 1; }},
+        {"too few for config.server", tuttiInvalidUsage,
+         [](auto& c) { c.mode = tuttiDpServer, c.server = 2, c.staleness = 1; }},
         {"too few for config.server", tuttiInvalidUsage, [](auto& c) { c.mode = tuttiDpServer, c.server = 2; }},
         {"too few for config.servers", tuttiInvalidUsage,
          [](auto& c) { c.mode = tuttiDpShardedServer, c.servers = 3; }},

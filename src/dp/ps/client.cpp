@@ -207,6 +207,15 @@ void Client::leave() {
     if (first) throw *first;
 }
 
+void Client::leave(std::span<const int> ranks) {
+    for (const auto& s : servers_) {
+        const int rank = settings_.server_ranks[static_cast<std::size_t>(s->link.server)];
+        if (std::ranges::find(ranks, rank) == ranks.end())
+            fail(*s, lost(*s, tuttiRemoteError, "it is not among the ranks that go on"));
+    }
+    leave();
+}
+
 // ------------------------------------------------------------------------------------------------------------ threads
 
 void Client::send_letters(Server& s) {

@@ -42,6 +42,8 @@ class Client {
 
     /// Waits for all requests and for each server's last message. Throws the first failure.
     void leave();
+    /// The same, but hangs up first on servers that are not on these ranks.
+    void leave(std::span<const int> ranks);
     void abort(const Failure& why);
     void add_to(tuttiPsStatistics_t& statistics) const;
 

@@ -4,21 +4,25 @@
 
 namespace tutti::dp::ps {
 
-Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.settings)) {
+void Node::join(Ranks& ranks, tuttiComm_t comm, const Request& request) {
     int device = TUTTI_DEVICE_CPU;
     must(tuttiCommDevice(comm, &device));
     const bool on_gpu = device != TUTTI_DEVICE_CPU;
     const Verdict mine = Verdict::of([&] {
         if (request.refusal) throw *request.refusal;
     });
-    Ranks ranks;
     ranks.join(comm, Ranks::meet(comm, on_gpu ? gpu_backend_beside(device) : shared_host(), on_gpu, mine));
-    rank_ = ranks.rank();
     ranks.all_or_none([&] {
         if (on_gpu && request.on_cpus)
             fail(tuttiInvalidUsage, "%s: rank %d is on device %d, but config.onArrival is for CPUs", request.function,
-                 rank_, device);
+                 ranks.rank(), device);
     });
+}
+
+Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.settings)) {
+    Ranks ranks;
+    join(ranks, comm, request);
+    rank_ = ranks.rank();
     std::vector<std::string> texts = std::move(request.texts);
     if (texts.empty()) {
         texts.push_back(settings_.describe());
@@ -33,7 +37,10 @@ Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.sett
                 std::make_unique<Server>(settings_, table_, settings_.server_of(rank_), std::move(links.as_server));
         if (!links.as_worker.empty()) client_ = std::make_unique<Client>(settings_, table_, std::move(links.as_worker));
     });
-    if (!settings_.only_sums()) spread_initial_values(ranks);
+    if (request.fill)
+        request.fill(settings_, table_, server_.get());
+    else if (!settings_.only_sums())
+        spread_initial_values(ranks);
     ranks.all_or_none([&] {
         if (server_) server_->start();
         if (client_) client_->start();
@@ -94,6 +101,14 @@ void Node::leave() {
     client_.reset();
     if (server_) keep_first([&] { server_->wait(); });
     if (first) throw *first;
+}
+
+void Node::stop_working(std::span<const int> ranks) {
+    if (client_) guarded([&] { client_->leave(ranks); });
+}
+
+void Node::stop_serving() {
+    if (server_) server_->stop();
 }
 
 void Node::abort() {

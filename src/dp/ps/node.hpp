@@ -1,8 +1,10 @@
 // A rank of a job with parameter servers: it has a Server, a Client, or both.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "dp/ps/client.hpp"
 #include "dp/ps/server.hpp"
@@ -21,7 +23,12 @@ class Node {
         const char* item = "key";                // for error texts
         /// What must be equal on all ranks, as for Ranks::agree_on(). Empty: the settings and the keys.
         std::vector<std::string> texts;
+        /// Sets values and states where servers update, in place of rank 0's initial values. server: this rank's,
+        /// before it starts; nullptr if it is none. Collective.
+        std::function<void(const Settings& settings, const Table& table, Server* server)> fill{};
     };
+    /// Joins `ranks` over comm, unless one rank refuses, or is on a GPU although request.on_cpus. Then all ranks throw.
+    static void join(Ranks& ranks, tuttiComm_t comm, const Request& request);
     /// Collective. comm is used only in the constructor. If one rank refuses, all ranks throw.
     Node(Request request, tuttiComm_t comm);
 
@@ -41,6 +48,17 @@ class Node {
             body(table_.parts[part], Snapshot(settings_, table_.parts[part]));
     }
     bool works() const { return client_ != nullptr; }
+
+    // For a move to other ranks, in this order. Then only statistics(), leave() and these functions may be called.
+    /// Ends this rank as a worker: all of its pushes to servers on these ranks will have arrived; servers on others are
+    /// given up. Does not throw.
+    void stop_working(std::span<const int> ranks);
+    /// Ends this rank as a server: applies what has arrived, and hangs up on everybody.
+    void stop_serving();
+    int rank() const { return rank_; }
+    const Table& table() const { return table_; }
+    bool keeps(std::size_t part) const { return server_ && server_->keeps(part); }
+    void read(std::size_t part, std::byte* snapshot) const { server_->read(part, snapshot); }
     std::size_t state_bytes() const { return server_ ? server_->state_bytes() : 0; }
 
   private:

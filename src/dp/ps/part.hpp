@@ -47,6 +47,9 @@ class Part {
     virtual void handle(Task& task) = 0;  // throws if an update fails
     /// Where to write the initial values, before the first task; nullptr where servers only sum.
     virtual std::byte* initial() = 0;
+    // Where servers update, while no thread handles the part: its Snapshot.
+    virtual void read(std::byte*) const {}
+    virtual void write(const std::byte*) {}
     virtual std::size_t state_bytes() const { return 0; }  // of the optimizer's states, with the master
 
     // The part's mailbox. Only the Server uses it, under `mutex`.

@@ -98,14 +98,26 @@ void Server::abort(const Failure& why) {
         failed_.store(true, std::memory_order_release);
     }
     idle_.notify_all();
-    for (const auto& w : workers_) {
-        {
-            std::lock_guard lock(w->mutex);
-            w->gone = true;
-        }
-        w->changed.notify_all();
-        w->link.abort();
+    for (const auto& w : workers_) hang_up(*w);
+}
+
+/// Ends the link to a worker, and by that its threads here.
+void Server::hang_up(Worker& w) {
+    {
+        std::lock_guard lock(w.mutex);
+        w.gone = true;
     }
+    w.changed.notify_all();
+    w.link.abort();
+}
+
+void Server::stop() {
+    for (const auto& w : workers_) hang_up(*w);
+    for (const auto& w : workers_)
+        for (Thread* thread : {&w->receiver, &w->sender})
+            if (thread->joinable()) thread->join();
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return busy_ == 0; });
 }
 
 /// Fails this server, because an update has failed: sends the error to all workers, which then hang up.
@@ -224,12 +236,7 @@ void Server::send_to(int number) {
             if (one.header.kind == Header::Kind::bye) return;
         }
     } catch (...) {
-        {
-            std::lock_guard lock(w.mutex);
-            w.gone = true;
-        }
-        w.changed.notify_all();
-        w.link.abort();  // so that the receiver thread ends, too
+        hang_up(w);  // so that the receiver thread ends, too
     }
 }
 

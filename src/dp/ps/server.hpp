@@ -34,6 +34,14 @@ class Server : private Answers {
     void wait();
     /// Ends everything. Any thread, any number of times.
     void abort(const Failure& why);
+    /// Takes no more requests, hangs up on all workers, and returns when everything that had arrived is applied. For
+    /// workers that are alive: when they have left. Any number of times.
+    void stop();
+    // A part's Snapshot; after stop(), and before start(). Only where servers update.
+    void read(std::size_t part, std::byte* snapshot) const { parts_[part]->read(snapshot); }
+    void write(std::size_t part, const std::byte* snapshot) { parts_[part]->write(snapshot); }
+    /// Whether this server has the part, and no update has failed.
+    bool keeps(std::size_t part) const { return parts_[part] != nullptr && !failed_.load(std::memory_order_acquire); }
 
     void add_to(tuttiPsStatistics_t& statistics) const;
 
@@ -76,6 +84,7 @@ class Server : private Answers {
     bool take(int worker, const Header& header);
     void send_to(int worker);
     void drop(int worker, bool died);
+    void hang_up(Worker& worker);
     void post(std::size_t part, Task task);
     void post_again(const std::vector<Pull>& pulls);
     void post_to_all(Task::Kind kind, int worker);

@@ -23,6 +23,17 @@ class UpdatedPart : public Part {
     }
 
     std::byte* initial() override { return values_.base(); }
+    void read(std::byte* at) const override {
+        std::memcpy(at, &updates_, sizeof updates_);
+        std::memcpy(at + whole_.states_at, states_memory_.base(), state_bytes());
+        std::memcpy(at + whole_.values_at, values_.base(), c_.place.bytes());
+    }
+    void write(const std::byte* from) override {
+        std::memcpy(&updates_, from, sizeof updates_);
+        std::memcpy(states_memory_.base(), from + whole_.states_at, state_bytes());
+        std::memcpy(values_.base(), from + whole_.values_at, c_.place.bytes());
+        copied_ = -1;
+    }
     std::size_t state_bytes() const override { return whole_.arrays * whole_.array_bytes; }
 
     void handle(Task& task) override {
@@ -70,22 +81,15 @@ class UpdatedPart : public Part {
 
     void fetch(const Task& task) {
         Pool::Loan all = c_.pool.take(whole_.bytes);
-        std::byte* const at = all->base();
-        std::memcpy(at, &updates_, sizeof updates_);
-        std::memcpy(at + whole_.states_at, states_memory_.base(), state_bytes());
-        std::memcpy(at + whole_.values_at, values_.base(), c_.place.bytes());
+        read(all->base());
         c_.answers.snapshot(task.worker, task.ticket, c_.index, std::move(all));
     }
 
     /// Replaces everything by a Snapshot. Shifts `seen` with the number of updates, so that `missed` stays the same.
     void store(const Task& task) {
-        const std::byte* const from = task.gradient->base();
         const long long before = updates_;
-        std::memcpy(&updates_, from, sizeof updates_);
-        std::memcpy(states_memory_.base(), from + whole_.states_at, state_bytes());
-        std::memcpy(values_.base(), from + whole_.values_at, c_.place.bytes());
+        write(task.gradient->base());
         for (Worker& worker : workers_) worker.seen += updates_ - before;
-        copied_ = -1;
         c_.answers.snapshot(task.worker, task.ticket, c_.index, nullptr);
     }
 
