@@ -214,7 +214,7 @@ void train(const Options& o, tuttiComm_t& comm) {
                 continue;
             }
         } catch (const std::runtime_error&) {
-            if (!o.elastic || o.on_arrival()) throw;
+            if (!o.elastic) throw;
             recover();
             continue;
         }
@@ -245,7 +245,7 @@ void train(const Options& o, tuttiComm_t& comm) {
     if (rank != 0) return;
     for (double& loss : losses) loss /= trainer.workers();
     say_statistics(trainer.dp(), o);
-    const std::string bound = moved && even && !o.on_arrival()
+    const std::string bound = moved && even && !o.on_arrival() && o.mode != "async"
                                   ? "bound 0.01: the same samples, added up by other numbers of ranks"
                               : moved || trainer.workers() < began ? "no bound: not all ranks have lived"
                                                                    : bound_of(o, trainer.workers());
@@ -338,7 +338,8 @@ int main(int count, char** words) {
     app.add_option("--save-every", o.save_every, "--save after every so many steps, too")
         ->check(CLI::Range(0, 1000000));
     app.add_flag("--elastic", o.elastic,
-                 "when a rank dies, the others go on; what it alone had comes from the last checkpoint");
+                 "when a rank dies, the others go on; what it alone had comes from the last checkpoint (asynchronous "
+                 "modes: from the values that others received last)");
     app.add_option("--rendezvous", o.rendezvous, "--elastic: newcomers leave their requests at this path, and join");
     app.add_option("--join", o.join, "--elastic: join those that train, at their --rendezvous, as one more rank");
     app.add_flag("--uneven", o.uneven,
@@ -361,10 +362,10 @@ int main(int count, char** words) {
         std::fprintf(stderr, "train_chars: --rendezvous and --join are for --elastic, on CPUs, in synchronous modes\n");
         return 1;
     }
-    if (o.elastic && !o.on_arrival() && (o.dedicated_servers() > 0 || of_servers || o.mode == "async")) {
+    if (o.elastic && !o.on_arrival() && (o.dedicated_servers() > 0 || of_servers)) {
         std::fprintf(stderr,
-                     "train_chars: --elastic is for --mode async-arrival, and for synchronous modes without dedicated "
-                     "servers\n");
+                     "train_chars: --elastic is for --mode async-arrival, and for modes other than push-pull without "
+                     "dedicated servers\n");
         return 1;
     }
     if (o.uneven && (o.elastic || o.mode == "async" || o.mode == "dataparallel" || of_servers)) {

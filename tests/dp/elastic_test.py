@@ -95,8 +95,19 @@ class Elastic(unittest.TestCase):
             self.assertRegex(done.stdout, r"2 ranks: final loss \S+ after 20 steps, .*the bits of --mode single")
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
+    def test_asynchronous(self):
+        """Rank 2 is a server, and ranks are at different steps when it dies."""
+        for mode in ("async", "async-arrival"):
+            with self.subTest(mode=mode):
+                code, output, errors = train_without_rank_2([*HERE, TRAIN, "--mode", mode, "--staleness", "3",
+                                                             "--elastic", "--steps", "400"])
+                self.assertEqual(code, 0, errors)
+                self.assertRegex(errors, r"\b3 ranks go on after step (?:[4-9]\d|[1-3]\d\d)\b")
+                self.assertRegex(output, r"3 ranks: final loss \S+ after 400 steps")
+                self.assertLess(loss_of(output), 3)  # it has not begun anew
+
     def test_where_it_is_refused(self):
-        for mode in (("ps", "--dedicated"), ("ps-cpu",), ("push-pull",), ("async",)):
+        for mode in (("ps", "--dedicated"), ("ps-cpu",), ("push-pull",)):
             done = subprocess.run([TRAIN, "--elastic", "--mode", *mode], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertIn("--elastic is for", done.stderr)
