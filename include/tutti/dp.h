@@ -80,15 +80,16 @@
  *        the rank's clock goes on. clipValue clips this rank's gradients in place.
  *      - With compression tuttiDpFp16 or tuttiDpBf16, gradients of float32 are sent in 16 bits (float16: clipped to
  *        65504). Values are sent as they are.
- *      - Save and Load concern one worker alone, which needs memory for all values and states meanwhile. The checkpoint
- *        is like those of other modes. Save writes what servers have: all of this worker's gradients, and those of
- *        others that have arrived. Parts of 4 MiB are consistent, but some may have one gradient more than others while
- *        other workers push. `steps`, notes, the learning rate and the scale of losses are this worker's. Load gives
- *        the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers, notes,
- *        the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any of
- *        them begins an iteration.
+ *      - Save, SaveAsync and Load concern one worker alone, which needs memory for all values and states meanwhile. The
+ *        checkpoint is like those of other modes. It has what servers have: all of this worker's gradients, and those
+ *        of others that have arrived. Parts of 4 MiB are consistent, but some may have one gradient more than others
+ *        while other workers push. `steps`, notes, the learning rate and the scale of losses are this worker's. Load
+ *        gives the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers,
+ *        notes, the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any
+ *        of them begins an iteration.
  *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
- *        Gradient, Data, GetMemory, GetStatistics, Save, Load, SetNote, GetNote, Move and Destroy. Others are refused.
+ *        Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote, Move and
+ *        Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
@@ -515,6 +516,7 @@ typedef struct {
                          GPU the excess is freed in steps 1, 2, 4, 8 and so on */
     size_t host; /* config.offload: bytes in the host's memory. The states and tuttiDpZero3's values are also counted
                     above, what is copied to and fro is not. Otherwise 0 */
+    size_t staging; /* of SaveAsync, in the host's memory, and not counted above */
 } tuttiDpMemory_t;
 TUTTI_API tuttiResult_t tuttiDpGetMemory(tuttiDp_t dp, tuttiDpMemory_t* memory);
 
@@ -573,7 +575,9 @@ TUTTI_API tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path);
  * the rank owns, which is kept for the next SaveAsync until Destroy. A thread writes the copy to the disk meanwhile.
  * SaveWait waits for that, and then the checkpoint replaces the old one. It may be called at any time, also within an
  * iteration, and does nothing if no save is under way. The next Save, SaveAsync or Load does the same first. All three
- * are collective. Destroy, Move and Abandon give up a save that is under way. */
+ * are collective. Destroy, Move and Abandon give up a save that is under way. tuttiDpGetMemory's `staging` counts the
+ * copy. config.onArrival: all three concern one worker alone; SaveAsync returns when values and states have been
+ * fetched from the servers, and needs memory for all of them until SaveWait; only Destroy gives the save up. */
 TUTTI_API tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path);
 TUTTI_API tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp);
 

@@ -221,20 +221,15 @@ tuttiResult_t tuttiDpWriteTrace(tuttiDp_t dp, const char* path) {
 }
 
 tuttiResult_t tuttiDpSave(tuttiDp_t dp, const char* path) {
-    return guarded([&] {
-        if (const Layer& layer = held_by(dp, "tuttiDpSave", "dp"); layer.on_arrival)
-            layer.on_arrival->save(path);
-        else
-            layer.engine->save(path, false);
-    });
+    return guarded([&] { on_layer(dp, "tuttiDpSave", [&](auto& layer) { layer.save(path, false); }); });
 }
 
 tuttiResult_t tuttiDpSaveAsync(tuttiDp_t dp, const char* path) {
-    return guarded([&] { engine(dp, "tuttiDpSaveAsync").save(path, true); });
+    return guarded([&] { on_layer(dp, "tuttiDpSaveAsync", [&](auto& layer) { layer.save(path, true); }); });
 }
 
 tuttiResult_t tuttiDpSaveWait(tuttiDp_t dp) {
-    return guarded([&] { engine(dp, "tuttiDpSaveWait").save_wait(); });
+    return guarded([&] { on_layer(dp, "tuttiDpSaveWait", [](auto& layer) { layer.save_wait(); }); });
 }
 
 tuttiResult_t tuttiDpSetNote(tuttiDp_t dp, const char* key, const char* text) {

@@ -34,10 +34,11 @@ class OnArrival::Whole {
         none_.factors = none_.residuals;
     }
 
-    void save(const std::string& path, Manifest m) {
-        Saving saving(path, ranks_, storage_, none_, std::move(m), nullptr);
-        saving.finish(ranks_);
+    /// Writes the files. The checkpoint replaces the old one in finish().
+    void write(const std::string& path, Manifest m) {
+        saving_ = std::make_unique<Saving>(path, ranks_, storage_, none_, std::move(m), nullptr);
     }
+    void finish() { saving_->finish(ranks_); }
     Manifest load(const std::string& path) {
         Loading loading(path, ranks_, storage_, none_);
         loading.finish(ranks_);
@@ -45,6 +46,10 @@ class OnArrival::Whole {
     }
 
     std::byte* values(std::size_t still) const { return storage_.values_of(still); }
+    std::size_t bytes() const {
+        const tuttiDpMemory_t its = storage_.memory();
+        return its.parameters + its.gradients + its.states;
+    }
 
     /// Calls body(memory, at, bytes) for each array of a part: its memory here, and its offset in the part's Snapshot.
     template <class Body>
@@ -82,6 +87,29 @@ class OnArrival::Whole {
     Ranks ranks_;
     Storage storage_;
     Kept none_;
+    std::unique_ptr<Saving> saving_;
+};
+
+/// A save beside training: a thread writes what has been fetched.
+struct OnArrival::Beside {
+    Beside(std::unique_ptr<Whole> what, const std::string& path, const Manifest& m)
+        : whole(std::move(what)), thread(start_thread("tutti-dp-save", [this, path, m] {
+              result = Verdict::of([&] { whole->write(path, m); });
+          })) {}
+    ~Beside() {
+        if (thread.joinable()) thread.join();
+    }
+    Beside(const Beside&) = delete;
+    /// Waits for the thread; then the checkpoint replaces the old one.
+    void finish() {
+        thread.join();
+        if (result.code != tuttiSuccess) throw Error(result.code, result.words);
+        whole->finish();
+    }
+
+    const std::unique_ptr<Whole> whole;
+    Verdict result;
+    Thread thread;
 };
 
 void OnArrival::check_moment(const char* function, const char* path) {
@@ -90,13 +118,24 @@ void OnArrival::check_moment(const char* function, const char* path) {
     iteration_.expect(Phase::idle, function, "call it between tuttiDpStep and tuttiDpBegin");
 }
 
+std::size_t OnArrival::saving_bytes() const {
+    return saving_ ? saving_->whole->bytes() : 0;
+}
+
 void OnArrival::set_note(const char* key, const char* text) {
     text != nullptr ? void(notes_[key] = text) : void(notes_.erase(key));
 }
 
-void OnArrival::save(const char* path) {
-    check_moment("tuttiDpSave", path);
-    Whole whole(registration_);
+void OnArrival::save_wait() {
+    if (const auto saving = std::exchange(saving_, nullptr)) saving->finish();
+}
+
+void OnArrival::save(const char* path, bool beside) {
+    const char* const function = beside ? "tuttiDpSaveAsync" : "tuttiDpSave";
+    check_moment(function, path);
+    save_wait();
+    auto all = std::make_unique<Whole>(registration_);
+    Whole& whole = *all;
     Manifest m;
     m.step = statistics_.all().steps;
     m.learning_rate = options().optimizer.learningRate;
@@ -105,9 +144,9 @@ void OnArrival::save(const char* path) {
     m.notes = notes_;
     for (std::size_t key = 0; key < trained_.size(); ++key) {
         const std::size_t p = trained_[key];
-        ps::Client& from = client("tuttiDpSave");
+        ps::Client& from = client(function);
         std::vector<std::byte> snapshots(from.snapshot_bytes(key));
-        from.wait(from.fetch("tuttiDpSave", key, snapshots.data()));
+        from.wait(from.fetch(function, key, snapshots.data()));
         const std::byte* part = snapshots.data();
         long long updates = LLONG_MAX;  // the fewest of the key's parts
         node_->each_part(key, [&](const ps::PartPlace& place, const ps::Snapshot& its) {
@@ -123,11 +162,13 @@ void OnArrival::save(const char* path) {
     }
     for (std::size_t p = 0; p < values_.size(); ++p)
         if (!registration_.parameters[p].is_trained()) std::memcpy(whole.values(p), values_[p], bytes_of(p));
-    whole.save(path, std::move(m));
+    saving_ = std::make_shared<Beside>(std::move(all), path, m);
+    if (!beside) save_wait();
 }
 
 void OnArrival::load(const char* path) {
     check_moment("tuttiDpLoad", path);
+    save_wait();
     Whole whole(registration_);
     const Manifest m = whole.load(path);
     for (std::size_t key = 0; key < trained_.size(); ++key) {

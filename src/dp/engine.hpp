@@ -65,7 +65,7 @@ class Engine {
     void load(const char* path);
     void move(tuttiComm_t comm);
     void abandon();
-    tuttiDpMemory_t memory() const { return storage_.memory(); }
+    tuttiDpMemory_t memory() const;
     tuttiDpStatistics_t statistics() const { return statistics_.all(); }
     tuttiDpBucketStatistics_t bucket_statistics(std::size_t bucket) const;
     void write_trace(const char* path) const;

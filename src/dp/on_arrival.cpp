@@ -321,6 +321,7 @@ tuttiDpMemory_t OnArrival::memory() const {
     }
     m.parameters += node_->statistics().bytes;
     m.states = node_->state_bytes();
+    m.staging = saving_bytes();
     return m;
 }
 

@@ -32,7 +32,8 @@ class OnArrival {
     void set_learning_rate(double rate);
     void move(tuttiComm_t comm);  // in arrival_moving.cpp
     // In arrival_checkpoint.cpp. These concern one rank alone.
-    void save(const char* path);
+    void save(const char* path, bool beside);  // SaveAsync, too
+    void save_wait();
     void load(const char* path);
     void set_note(const char* key, const char* text);
     const Notes& notes() const { return notes_; }
@@ -53,11 +54,13 @@ class OnArrival {
     void make_gradients();
     int pull_values(const char* function);
     class Whole;
+    struct Beside;
     struct Comer;
     class Move;
     void hand_over(const Move& move, const Ranks& ranks, const ps::Settings& settings, const ps::Table& table,
                    ps::Server* server) const;
     void settle(const Move& move, const Ranks& ranks);
+    std::size_t saving_bytes() const;
     void check_moment(const char* function, const char* path);
     bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
     double squares() const;
@@ -76,6 +79,7 @@ class OnArrival {
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
     Notes notes_;
+    std::shared_ptr<Beside> saving_;  // the save in progress, nullptr if there is none
     int moves_ = 0;                   // that this rank has made
     bool moving_ = false;             // a move is under way, or has failed half-way
     bool alone_ = false;              // the layer was made for one rank

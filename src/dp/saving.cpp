@@ -53,6 +53,12 @@ void Engine::finish_save() {
     checkpoint_ = saving->path();
 }
 
+tuttiDpMemory_t Engine::memory() const {
+    tuttiDpMemory_t all = storage_.memory();
+    all.staging = staging_.bytes;
+    return all;
+}
+
 void Engine::load(const char* given) {
     announce({Announcement::Call::load}, given != nullptr ? given : "");
     agree([&] {

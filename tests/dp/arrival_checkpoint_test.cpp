@@ -1,6 +1,7 @@
 // config.onArrival: checkpoints that one rank writes and reads.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
@@ -164,6 +165,39 @@ TEST_CASE(
     SUCCEED();
 }
 
+TEST_CASE("On arrival: a save beside training is of the moment when it began, and holds from SaveWait on") {
+    const harness::Folder folder;
+    const std::string index = folder.path + "/model.safetensors.index.json";
+    std::vector<std::byte> then;
+    on_ranks(2, parameters_of(tuttiFloat32), config_of(1), [&](int r, tuttiDp_t dp, tuttiComm_t) {
+        if (r == 0) return;
+        const auto staging = [&] {
+            tuttiDpMemory_t m;
+            must_succeed(tuttiDpGetMemory(dp, &m), "memory");
+            return m.staging;
+        };
+        for (int step = 0; step < 2; ++step) iterate(dp, tuttiFloat32, large, step);
+        must_succeed(tuttiDpWait(dp), "wait");
+        then = all_values(dp, tuttiFloat32, large);
+        check(staging() == 0, "no copy yet");
+        must_succeed(tuttiDpSaveAsync(dp, folder.path.c_str()), "save");
+        check(staging() >= 3 * large * sizeof(float), "values and two states");
+        for (int step = 2; step < 4; ++step) iterate(dp, tuttiFloat32, large, step);
+        check(!std::filesystem::exists(index), "it holds before its time");
+        must_succeed(tuttiDpSaveWait(dp), "wait");
+        check(std::filesystem::exists(index) && staging() == 0, "it holds");
+        must_succeed(tuttiDpSaveAsync(dp, folder.path.c_str()), "given up in Destroy");
+    });
+    on_ranks(1, parameters_of(tuttiFloat32), harness::config_for(tuttiDpNaive), [&](int, tuttiDp_t dp, tuttiComm_t) {
+        must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
+        check(all_values(dp, tuttiFloat32, large) == then, "values of another moment");
+        tuttiDpStatistics_t s;
+        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+        check(s.steps == 2, "steps");
+    });
+    SUCCEED();
+}
+
 TEST_CASE("On arrival: what can't be saved or loaded is refused, and changes nothing") {
     const harness::Folder folder;
     on_ranks(2, three(), config_of(1), [&](int r, tuttiDp_t dp, tuttiComm_t) {
@@ -171,7 +205,10 @@ TEST_CASE("On arrival: what can't be saved or loaded is refused, and changes not
         const std::string path = folder.path;
         check(tuttiDpSave(dp, "") == tuttiInvalidArgument && says("path is empty"), "no path");
         check(tuttiDpLoad(dp, nullptr) == tuttiInvalidArgument, "no path");
-        check(tuttiDpSaveAsync(dp, path.c_str()) == tuttiInvalidUsage && says("onArrival"), "beside training");
+        check(tuttiDpSaveAsync(dp, "") == tuttiInvalidArgument && says("tuttiDpSaveAsync: path"), "no path");
+        must_succeed(tuttiDpSaveWait(dp), "nothing to wait for");
+        must_succeed(tuttiDpSaveAsync(dp, (path + "/none/such").c_str()), "found out beside training");
+        check(tuttiDpSaveWait(dp) == tuttiInvalidUsage && says("none/such"), "a folder that can't be made");
         check(tuttiDpLoad(dp, path.c_str()) == tuttiInvalidUsage && says("no checkpoint"), "nothing there");
         must_succeed(tuttiDpSave(dp, path.c_str()), "save");
         must_succeed(tuttiDpBegin(dp), "begin");

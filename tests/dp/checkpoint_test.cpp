@@ -271,7 +271,14 @@ TEST_CASE("a save beside training is of the moment when it began, and holds from
         setup.after = [&](int rank, int step, tuttiDp_t dp) {
             if (step == 1) {
                 harness::must_succeed(tuttiDpSetNote(dp, "epoch", rank == 0 ? "7" : "8"), "note");
+                const auto staging = [&] {
+                    tuttiDpMemory_t m;
+                    harness::must_succeed(tuttiDpGetMemory(dp, &m), "memory");
+                    return std::pair(m.staging, m.states);
+                };
+                harness::check(staging().first == 0, "no copy yet");
                 harness::must_succeed(tuttiDpSaveAsync(dp, folder.path.c_str()), "save");
+                harness::check(staging().first > 0 && staging().first <= 2 * staging().second, "of what it owns");
                 if (rank == 0) harness::check(!std::ifstream(folder.index()), "it holds before its time");
             }
             if (step == 3) harness::must_succeed(tuttiDpSaveWait(dp), "wait");

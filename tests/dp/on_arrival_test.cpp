@@ -388,7 +388,7 @@ TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
         config.onArrival = 1;
         must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, comm), "create");
         check(tuttiDpBroadcast(dp, 0) == tuttiInvalidUsage && says("onArrival"), "broadcast");
-        check(tuttiDpSaveAsync(dp, "nowhere") == tuttiInvalidUsage && says("onArrival"), "save");
+        check(tuttiDpCheckEqual(dp) == tuttiInvalidUsage && says("onArrival"), "check");
         check(tuttiDpGradReady(dp, 0) == tuttiInvalidUsage && says("Begin"), "before Begin");
         must_succeed(tuttiDpBegin(dp), "begin");
         check(tuttiDpSynchronize(dp) == tuttiInvalidUsage && says("not ready"), "gradients are missing");
