@@ -1,6 +1,6 @@
-"""torch_headers.py SOURCE BUILD [VERSION...]: the backend of bindings/torch compiles with the headers of the last release
-of every torch from 2.0 on that has a wheel for this Python, or of those VERSIONs. Of each wheel on PyPI only the headers
-are read, into BUILD/torch-headers."""
+"""torch_headers.py SOURCE BUILD [VERSION...]: the backend of bindings/torch compiles with the headers of the last
+release of every torch from 2.0 on that has a wheel for this Python, or of those VERSIONs. Of each wheel on PyPI only
+the headers are read, into BUILD/torch-headers."""
 import io
 import json
 import pathlib
