@@ -84,13 +84,14 @@ void Servers::run() {
     try {
         if (works(world_.rank))
             work();
-        else
-            serve();
+        else if (moves_at_ >= 0)
+            move_now();
+        if (!works(world_.rank)) serve();
         mine = counts();
         leave();
     } catch (const Failure& failure) {
         look_for_disorder();
-        judge(failure);
+        if (!moving_) judge(failure);
         throw;
     }
     look_for_disorder();
@@ -103,6 +104,7 @@ void Servers::run() {
 
 void Servers::work() {
     for (; clock_ < clocks_; ++clock_) {
+        if (clock_ == moves_at_) move_now();
         if (own_.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(3000)));
         if (shape_.way == Way::sum) {
             push_and_pull();
@@ -115,6 +117,13 @@ void Servers::work() {
         tick();
     }
     if (shape_.way != Way::sum) meet();
+}
+
+/// If that fails, a rank has died, or its communicator says so of one.
+void Servers::move_now() {
+    moving_ = true;
+    move();
+    moving_ = false;
 }
 
 /// Until all workers that live have ended their last clock. Then no gradient of theirs may be lacking. With a bound

@@ -61,6 +61,8 @@ class Servers {
     virtual void tick() = 0;           // ends an iteration, also one without a push
     /// Of a rank that only serves: until all workers have left.
     virtual void serve() = 0;
+    /// All ranks, with dedicated servers, before the same clock: the servers' values go to other communicators.
+    virtual void move() {}
     virtual Counts counts() = 0;
     virtual void leave() = 0;
 
@@ -69,8 +71,11 @@ class Servers {
     Shape shape_;
     std::vector<Key> keys_;
     bool one_part_ = true;  // each key is one part
+    int clocks_;
+    int moves_at_ = -1;  // before this clock all ranks move(); -1: never
 
   private:
+    void move_now();
     static tuttiResult_t account(void* self, const tuttiDpPiece_t* piece);
     void work();
     void meet();
@@ -82,7 +87,8 @@ class Servers {
     void judge(const Failure& failure) const;
     void agree(const Counts& mine);
 
-    int clocks_, clock_ = 0;
+    int clock_ = 0;
+    bool moving_ = false;
     std::string doubt_;     // the first gradient that was missing
     unsigned doubted_ = 0;  // a bit for each rank of which some were
     std::mutex mutex_;

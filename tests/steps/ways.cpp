@@ -93,10 +93,12 @@ class OnArrival : public Servers {
             one.gradType = tuttiDpSameType;
             parameters.push_back(one);
         }
+        if (all.chance(30)) moves_at_ = static_cast<int>(all.below(static_cast<std::size_t>(clocks_)));
         must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, world.comm), "tuttiDpCreate");
     }
     ~OnArrival() override {
         if (dp_ != nullptr) tuttiDpDestroy(dp_);
+        if (next_ != nullptr) tuttiCommAbort(next_);
     }
 
   private:
@@ -124,14 +126,22 @@ class OnArrival : public Servers {
         must(tuttiDpStep(dp_), "tuttiDpStep");
     }
     void serve() override {}  // leave() does
+    void move() override {
+        must(tuttiCommSplit(world_.comm, 0, world_.rank, &next_, nullptr), "tuttiCommSplit");
+        must(tuttiDpMove(dp_, next_), "tuttiDpMove");
+    }
     Counts counts() override {
         tuttiDpStatistics_t its{};
         must(tuttiDpGetStatistics(dp_, &its), "tuttiDpGetStatistics");
         return {0, its.applied, pushes_, its.largestStaleness, shape_.dedicated != 1};
     }
-    void leave() override { must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy"); }
+    void leave() override {
+        must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy");
+        if (next_ != nullptr) must(tuttiCommDestroy(std::exchange(next_, nullptr)), "tuttiCommDestroy");
+    }
 
     tuttiDp_t dp_ = nullptr;
+    tuttiComm_t next_ = nullptr;  // after a move
     bool begun_ = false;
     long long pushes_ = 0;
 };
