@@ -40,10 +40,14 @@ class Machine {
         sync();
     }
 
-    /// Runs all tiles of the channel, then writes the ends back to global memory. False if it gave up.
+    /// Runs all tiles of the channel. False if it gave up.
     TUTTI_DEVICE bool run() {
         Cursor at;
-        if (!advance(*this, at) || !settled()) return false;
+        return advance(*this, at) && finish();
+    }
+    /// Waits for what is still read of this rank's memory, then writes the ends back to global memory.
+    TUTTI_DEVICE bool finish() {
+        if (!settled()) return false;
         each(0, plan_.to_count, [&](std::uint32_t i) { *plan_.to[channel_ * plan_.to_count + i] = s_.to[i]; });
         each(0, plan_.from_count, [&](std::uint32_t i) { *plan_.from[channel_ * plan_.from_count + i] = s_.from[i]; });
         return true;

@@ -1,0 +1,564 @@
+// gpu_small [--bytes N] [--nodes N]: where the time of a small all-reduce goes on one GPU. n ranks of one launch, `flat`
+// in lines: time per node of a graph, of an empty kernel, of the interpreter without steps, of the whole; and cycles
+// between the phases of a block. Exits with 1 if a sum is wrong, 2 if there is no GPU.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/machine.hpp"
+
+namespace tutti::gpu {
+namespace {
+
+void check(cudaError_t result, const char* what) {
+    if (result == cudaSuccess) return;
+    std::fprintf(stderr, "gpu_small: %s: %s\n", what, cudaGetErrorString(result));
+    std::exit(2);
+}
+
+constexpr int stamps_most = 64;
+using Native32 = Native<float>;
+
+__device__ std::uint32_t cycles() {
+    std::uint32_t now;
+    asm volatile("mov.u32 %0, %clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+struct Stamps {
+    std::uint32_t at[stamps_most];
+    int count;
+};
+
+__device__ void stamp(Stamps& stamps) {
+    if (thread() == 0 && stamps.count < stamps_most) stamps.at[stamps.count++] = cycles();
+}
+
+/// The interpreter with a stamp behind each part of a step.
+template <class F>
+class Stamped : public Machine<F> {
+  public:
+    using Base = Machine<F>;
+    TUTTI_DEVICE Stamped(const Job& job, std::uint32_t channel, Shared& shared, Stamps& stamps)
+        : Base(job, channel, shared), stamps_(stamps) {
+        stamp(stamps_);
+    }
+    TUTTI_DEVICE bool run() {
+        Cursor at;
+        const bool good = advance(*this, at);
+        stamp(stamps_);
+        const bool done = good && Base::finish();
+        stamp(stamps_);
+        return done;
+    }
+    TUTTI_DEVICE bool ready(const Step& step, std::uint32_t& seen) {
+        const bool is = Base::ready(step, seen);
+        stamp(stamps_);
+        return is;
+    }
+    TUTTI_DEVICE void store(const Step& step) {
+        Base::store(step);
+        stamp(stamps_);
+    }
+    TUTTI_DEVICE void reduce(const Step& step) {
+        Base::reduce(step);
+        stamp(stamps_);
+    }
+    TUTTI_DEVICE void commit(const Step& step) {
+        Base::commit(step);
+        stamp(stamps_);
+    }
+    TUTTI_DEVICE void end_step(const Step& step) {
+        Base::end_step(step);
+        stamp(stamps_);
+    }
+
+  private:
+    Stamps& stamps_;
+};
+
+__global__ void empty() {}
+__global__ void __launch_bounds__(block_threads, 1) empty_of(const __grid_constant__ Launch) {}
+__global__ void __launch_bounds__(block_threads, 1) reads_arguments(const __grid_constant__ Launch launch) {
+    const Job& job = launch.jobs[blockIdx.y];
+    if (job.count == 12345 && job.call == 17 && job.plan.to_count == 18) __nanosleep(job.tiles);
+}
+
+__global__ void __launch_bounds__(block_threads, 1) interpret(const __grid_constant__ Launch launch) {
+    __shared__ Shared shared;
+    const Job& job = launch.jobs[blockIdx.y];
+    if (blockIdx.x >= job.channels) return;
+    Machine<Native32>(job, blockIdx.x, shared).run();
+}
+
+__global__ void __launch_bounds__(block_threads, 1)
+    interpret_stamped(const __grid_constant__ Launch launch, Stamps* out) {
+    __shared__ Shared shared;
+    __shared__ Stamps stamps;
+    if (thread() == 0) stamps.count = 0;
+    stamp(stamps);
+    const Job& job = launch.jobs[blockIdx.y];
+    Stamped<Native32>(job, blockIdx.x, shared, stamps).run();
+    if (thread() == 0) out[blockIdx.y] = stamps;
+}
+
+// ---- trials of a kernel for small messages: every thread runs the whole program for its words, without barriers
+
+constexpr int quick_steps = 2, quick_operands = 18, quick_ends = 7, quick_jobs = 8;
+struct QuickOperand {
+    std::uint8_t place, index, ordinal;
+};
+struct QuickStep {
+    std::uint8_t first, sources, sinks, completes;
+};
+struct QuickJob {
+    std::byte* input;
+    std::byte* output;
+    Control* control;
+    std::uint64_t timeout_ns;
+    End* to[quick_ends];
+    End* from[quick_ends];
+    std::uint32_t bytes;
+    std::uint8_t steps, to_count, from_count, pad;
+    QuickStep step[quick_steps];
+    QuickOperand operand[quick_operands];
+};
+struct QuickLaunch {
+    QuickJob jobs[quick_jobs];
+};
+static_assert(sizeof(QuickLaunch) <= 4096);
+
+struct QuickShared {
+    Line* lines[2][quick_ends];
+    std::uint32_t next[2][quick_ends];
+};
+
+enum class Credit { system, device, relaxed, none };
+
+template <Credit credit>
+__device__ void give(std::uint32_t* to, std::uint32_t value) {
+    if constexpr (credit == Credit::system) store_release(to, value);
+    if constexpr (credit == Credit::device)
+        asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+    if constexpr (credit == Credit::relaxed)
+        asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+    if constexpr (credit == Credit::none) *to = value;
+}
+
+template <Credit credit, bool stamped>
+__global__ void __launch_bounds__(1024, 1) quick(const __grid_constant__ QuickLaunch launch, Stamps* out) {
+    __shared__ QuickShared s;
+    __shared__ Stamps stamps;
+    if (stamped && thread() == 0) stamps.count = 0;
+    if (stamped) stamp(stamps);
+    const QuickJob& job = launch.jobs[blockIdx.x];
+    const unsigned t = thread();
+    End* mine = nullptr;
+    std::uint32_t next = 0;
+    const bool from = t >= quick_ends;
+    const unsigned e = from ? t - quick_ends : t;
+    const Limits limits{&job.control->abort, job.timeout_ns};
+    if (t < 2 * quick_ends && e < (from ? job.from_count : job.to_count)) {
+        mine = from ? job.from[e] : job.to[e];
+        next = mine->next;
+        s.lines[from][e] = mine->lines + next % line_depth * lines_per_message;
+        s.next[from][e] = next;
+        if (!from && static_cast<std::int32_t>(next - mine->released) >= static_cast<std::int32_t>(line_depth))
+            mine->released = wait_for_word(reinterpret_cast<const std::uint32_t*>(&mine->fifo->released),
+                                           next - line_depth + 1, 1u << 31, limits)
+                                 .value;
+    }
+    sync();
+    if (stamped) stamp(stamps);
+    for (int i = 0; i < job.steps; ++i) {
+        const QuickStep step = job.step[i];
+        const QuickOperand* const operands = job.operand + step.first;
+        for (unsigned at = 8 * t; at < job.bytes; at += 8 * threads()) {
+            detail::Lanes<Native32> sum{};
+            std::uint64_t word = 0;
+            for (int k = 0; k < step.sources; ++k) {
+                const QuickOperand o = operands[k];
+                if (o.place == static_cast<int>(Place::peer)) {
+                    const Line* const line = s.lines[1][o.index] + at / 8;
+                    const std::uint32_t flag = 2 * s.next[1][o.index] + 1;
+                    const LineSeen seen = wait_for_line(line, flag, limits);
+                    if (seen.outcome != Outcome::met) __trap();
+                    word = seen.data;
+                } else {
+                    word = *reinterpret_cast<const std::uint64_t*>(
+                        (o.place == static_cast<int>(Place::input) ? job.input : job.output) + at);
+                }
+                detail::Lanes<Native32> lanes;
+                Native32::unpack(word, lanes.lane);
+                if (k == 0)
+                    sum = lanes;
+                else
+                    for (int j = 0; j < 2; ++j) sum.lane[j] += lanes.lane[j];
+            }
+            if (step.sources > 1) word = Native32::pack(sum.lane);
+            for (int m = step.sources; m < step.sources + step.sinks; ++m) {
+                const QuickOperand o = operands[m];
+                if (o.place == static_cast<int>(Place::peer))
+                    store_line(s.lines[0][o.index] + at / 8, word, 2 * s.next[0][o.index] + 1);
+                else
+                    *reinterpret_cast<std::uint64_t*>(job.output + at) = word;
+            }
+        }
+        if (stamped) stamp(stamps);
+    }
+    sync();
+    if (stamped) stamp(stamps);
+    if (mine != nullptr) {
+        mine->next = next + 1;
+        if (from) give<credit>(reinterpret_cast<std::uint32_t*>(&mine->fifo->released), next + 1);
+    }
+    if (stamped) stamp(stamps);
+    if (stamped && thread() == 0) out[blockIdx.x] = stamps;
+}
+
+/// n ranks on one GPU, and the program `flat` of an all-reduce for each.
+class Ranks {
+  public:
+    Ranks(int n, std::size_t bytes, bool steps, bool with_ends, std::uint32_t tiles = 1) : n_(n), bytes_(bytes) {
+        std::vector<End> to(n * n), from(n * n);
+        const std::size_t lines = line_depth * lines_per_message;
+        Fifo* const fifos = make<Fifo>(n * n);
+        Line* const all_lines = make<Line>(lines * n * n);
+        for (int a = 0; a < n; ++a)
+            for (int b = 0; b < n; ++b) {
+                const std::size_t pair = a * n + b;
+                End end;
+                end.fifo = fifos + pair;
+                end.lines = all_lines + lines * pair;
+                end.in_process = 1;
+                end.peer = b;
+                to[pair] = end;
+                end.peer = a;
+                from[pair] = end;
+            }
+        End* const to_there = upload(to);
+        End* const from_there = upload(from);
+        Control* const control = pinned();
+        in_ = make<std::byte>(bytes * n);
+        out_ = make<std::byte>(bytes * n);
+        std::vector<float> values(bytes / 4 * n);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
+        check(cudaMemcpy(in_, values.data(), bytes * n, cudaMemcpyHostToDevice), "cudaMemcpy");
+        std::memset(&launch, 0, sizeof launch);
+        std::memset(&quick_launch, 0, sizeof quick_launch);
+        for (int r = 0; r < n; ++r) {
+            std::vector<Operand> operands{input(0)};
+            std::vector<End*> its_to, its_from;
+            for (int i = 1; i < n; ++i) {
+                operands.push_back(send(i - 1));
+                its_to.push_back(to_there + r * n + (r + i) % n);
+            }
+            std::vector<Step> program{{0, 1, static_cast<std::uint32_t>(n - 1), 0, 0}};
+            const auto first = static_cast<std::uint32_t>(operands.size());
+            for (int p = 0; p < n; ++p) {
+                operands.push_back(p == r ? input(0) : recv(static_cast<int>(its_from.size())));
+                if (p != r) its_from.push_back(from_there + p * n + r);
+            }
+            operands.push_back(output(0));
+            program.push_back({first, static_cast<std::uint32_t>(n), 1, 0, 1});
+            if (n == 1) program.erase(program.begin());
+            if (!steps) program.clear();
+            Job& job = launch.jobs[r];
+            Plan& plan = job.plan;
+            plan.steps = upload(program);
+            plan.operands = upload(operands);
+            plan.to = upload(its_to);
+            plan.from = upload(its_from);
+            plan.control = control;
+            plan.step_count = static_cast<std::uint32_t>(program.size());
+            plan.operand_count = static_cast<std::uint32_t>(operands.size());
+            plan.to_count = with_ends ? static_cast<std::uint32_t>(its_to.size()) : 0;
+            plan.from_count = with_ends ? static_cast<std::uint32_t>(its_from.size()) : 0;
+            plan.push_safe = 1;
+            job.input.at = in_ + bytes * r;
+            job.output.at = out_ + bytes * r;
+            job.input.shareable = job.output.shareable = 1;
+            job.count = job.block = bytes / 4;
+            job.tile = bytes / 4 / tiles;
+            job.tiles = tiles;
+            job.channels = 1;
+            job.timeout_ns = 2'000'000'000;
+            job.in_lines = 1;
+            fill(quick_launch.jobs[r], job, program, operands, its_to, its_from);
+        }
+    }
+    ~Ranks() {
+        check(cudaDeviceSynchronize(), "kernels");
+        for (void* m : made_) cudaFree(m);
+    }
+
+    bool right() const {
+        check(cudaDeviceSynchronize(), "kernels");
+        std::vector<float> in(bytes_ / 4 * n_), out(in.size());
+        check(cudaMemcpy(in.data(), in_, bytes_ * n_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        check(cudaMemcpy(out.data(), out_, bytes_ * n_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        check(cudaMemset(out_, 0, bytes_ * n_), "cudaMemset");
+        const std::size_t each = bytes_ / 4;
+        for (std::size_t i = 0; i < each; ++i) {
+            float sum = 0;
+            for (int r = 0; r < n_; ++r) sum += in[r * each + i];
+            for (int r = 0; r < n_; ++r)
+                if (out[r * each + i] != sum) return false;
+        }
+        return true;
+    }
+
+    Launch launch;
+    QuickLaunch quick_launch;
+
+  private:
+    static void fill(QuickJob& q, const Job& job, const std::vector<Step>& program,
+                     const std::vector<Operand>& operands, const std::vector<End*>& to,
+                     const std::vector<End*>& from) {
+        q.input = job.input.at;
+        q.output = job.output.at;
+        q.control = job.plan.control;
+        q.timeout_ns = job.timeout_ns;
+        std::copy(to.begin(), to.end(), q.to);
+        std::copy(from.begin(), from.end(), q.from);
+        q.bytes = static_cast<std::uint32_t>(job.count * 4);
+        q.steps = static_cast<std::uint8_t>(program.size());
+        q.to_count = static_cast<std::uint8_t>(to.size());
+        q.from_count = static_cast<std::uint8_t>(from.size());
+        for (std::size_t i = 0; i < program.size(); ++i) {
+            const Step& s = program[i];
+            q.step[i] = {static_cast<std::uint8_t>(s.first), static_cast<std::uint8_t>(s.sources),
+                         static_cast<std::uint8_t>(s.sinks), 0};
+        }
+        for (std::size_t i = 0; i < operands.size(); ++i)
+            q.operand[i] = {static_cast<std::uint8_t>(operands[i].place), static_cast<std::uint8_t>(operands[i].index),
+                            0};
+    }
+    template <class T>
+    T* make(std::size_t count) {
+        void* m = nullptr;
+        check(cudaMalloc(&m, std::max<std::size_t>(count * sizeof(T), 16)), "cudaMalloc");
+        check(cudaMemset(m, 0, std::max<std::size_t>(count * sizeof(T), 16)), "cudaMemset");
+        made_.push_back(m);
+        return static_cast<T*>(m);
+    }
+    template <class T>
+    T* upload(const std::vector<T>& values) {
+        T* const there = make<T>(values.size());
+        check(cudaMemcpy(there, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+        return there;
+    }
+    Control* pinned() {
+        static Control* control = nullptr;
+        if (control == nullptr) {
+            check(cudaMallocHost(&control, sizeof(Control)), "cudaMallocHost");
+            std::memset(static_cast<void*>(control), 0, sizeof(Control));
+        }
+        return control;
+    }
+    int n_;
+    std::size_t bytes_;
+    std::byte *in_, *out_;
+    std::vector<void*> made_;
+};
+
+class Bench {
+  public:
+    Bench() {
+        int count = 0;
+        check(cudaGetDeviceCount(&count), "there is no GPU that CUDA can use");
+        check(cudaGetDeviceProperties(&properties_, 0), "cudaGetDeviceProperties");
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check(cudaEventCreate(&begin_), "cudaEventCreate");
+        check(cudaEventCreate(&end_), "cudaEventCreate");
+        check(cudaEventCreateWithFlags(&plain_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check(cudaMalloc(&stamps_, 16 * sizeof(Stamps)), "cudaMalloc");
+        int khz = 0;
+        cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, 0);
+        std::printf("# %s, clock rate %.0f MHz at most\n", properties_.name, khz / 1e3);
+    }
+    bool wrong() const { return wrong_; }
+
+    void nodes() {
+        const auto launch = [&] { empty<<<1, block_threads, 0, stream_>>>(); };
+        note("empty kernel", replayed(launch));
+        note("empty kernel, external record in the chain", replayed([&] { launch(), record(stream_); }));
+        note("empty kernel, external record as a leaf", replayed([&] { launch(), leaf(); }));
+        note("empty kernel, external record on a chain of records", replayed([&] { launch(), side_chain(); }));
+        last_record_ = nullptr;
+        note("  a graph of one: empty kernel", replayed(launch, 1));
+        note("  a graph of one: kernel, record", replayed([&] { launch(), record(stream_); }, 1));
+        note("  a graph of one: kernel, record as a leaf", replayed([&] { launch(), leaf(); }, 1));
+        note("  a graph of one: wait, kernel, record", replayed([&] { wait(), launch(), record(stream_); }, 1));
+    }
+
+    void of_ranks(int n, std::size_t bytes) {
+        std::printf("\n# %d ranks, %zu B, us per node of a graph of 20\n", n, bytes);
+        const unsigned ranks = static_cast<unsigned>(n);
+        {
+            Ranks r(n, bytes, false, false);
+            note("empty kernel", replayed([&] { empty<<<dim3(1, ranks), block_threads, 0, stream_>>>(); }));
+            note("empty kernel, 4 KB of arguments",
+                 replayed([&] { empty_of<<<dim3(1, ranks), block_threads, 0, stream_>>>(r.launch); }));
+            note("the same, reading a job",
+                 replayed([&] { reads_arguments<<<dim3(1, ranks), block_threads, 0, stream_>>>(r.launch); }));
+            note("interpreter, no steps, no ends", replayed([&] { run(r, ranks, block_threads); }));
+        }
+        {
+            Ranks r(n, bytes, false, true);
+            note("interpreter, no steps", replayed([&] { run(r, ranks, block_threads); }));
+        }
+        Ranks r(n, bytes, true, true);
+        for (const unsigned threads : {384u, 128u, 32u})
+            checked(r, "interpreter, threads " + std::to_string(threads), [&] { run(r, ranks, threads); });
+        for (const unsigned threads : {1024u, 384u, 128u, 32u}) {
+            const std::string with = ", threads " + std::to_string(threads);
+            checked(r, "trial, credits .sys" + with,
+                    [&] { quick<Credit::system, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
+            if (threads != 128) continue;
+            checked(r, "trial, credits .gpu" + with,
+                    [&] { quick<Credit::device, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
+            checked(r, "trial, credits relaxed.sys" + with,
+                    [&] { quick<Credit::relaxed, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
+            checked(r, "trial, credits weak" + with,
+                    [&] { quick<Credit::none, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
+        }
+        checked(r, "interpreter, external record in the chain", [&] { run(r, ranks, block_threads), record(stream_); });
+        checked(r, "interpreter, record as a leaf", [&] { run(r, ranks, block_threads), leaf(); });
+        checked(r, "interpreter, record on a chain of records", [&] { run(r, ranks, block_threads), side_chain(); });
+        last_record_ = nullptr;
+        std::printf("  cycles between stamps (interpreter: loaded; per step: ready, load+store, reduce, commit, "
+                    "release; advanced, finished)\n");
+        for (int i = 0; i < 3; ++i)
+            stamped("interpreter", ranks, [&] {
+                interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(r.launch, stamps_);
+            });
+        for (const unsigned threads : {384u, 32u})
+            for (int i = 0; i < 2; ++i)
+                stamped("trial, .sys, threads " + std::to_string(threads), ranks, [&] {
+                    quick<Credit::system, true><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_);
+                });
+        stamped("trial, relaxed.sys, threads 32", ranks, [&] {
+            quick<Credit::relaxed, true><<<ranks, 32, 0, stream_>>>(r.quick_launch, stamps_);
+        });
+        Ranks tiled(n, 4 * bytes, true, true, 4);
+        stamped("interpreter, 4 tiles of it", ranks, [&] {
+            interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(tiled.launch, stamps_);
+        });
+    }
+
+  private:
+    void run(Ranks& r, unsigned ranks, unsigned threads) {
+        interpret<<<dim3(1, ranks), threads, 0, stream_>>>(r.launch);
+    }
+    void record(cudaStream_t stream) {
+        check(cudaEventRecordWithFlags(plain_, stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
+    }
+    void wait() { check(cudaStreamWaitEvent(stream_, plain_, cudaEventWaitExternal), "cudaStreamWaitEvent"); }
+
+    /// The record follows what the stream has so far, and nothing of the stream follows the record.
+    std::vector<cudaGraphNode_t> dependencies() {
+        cudaStreamCaptureStatus status;
+        const cudaGraphNode_t* nodes = nullptr;
+        std::size_t count = 0;
+        const cudaGraphEdgeData* edges = nullptr;
+        check(cudaStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, &edges, &count), "capture info");
+        return {nodes, nodes + count};
+    }
+    void set(std::vector<cudaGraphNode_t> nodes) {
+        check(cudaStreamUpdateCaptureDependencies(stream_, nodes.data(), nullptr, nodes.size(),
+                                                  cudaStreamSetCaptureDependencies),
+              "cudaStreamUpdateCaptureDependencies");
+    }
+    void leaf() {
+        const auto before = dependencies();
+        record(stream_);
+        set(before);
+    }
+    void side_chain() {
+        const auto before = dependencies();
+        auto both = before;
+        if (last_record_ != nullptr) both.push_back(last_record_);
+        set(both);
+        record(stream_);
+        last_record_ = dependencies().front();
+        set(before);
+    }
+
+    template <class Work>
+    double replayed(const Work& work, int nodes = 20) {
+        cudaGraph_t graph;
+        cudaGraphExec_t executable;
+        last_record_ = nullptr;
+        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        for (int i = 0; i < nodes; ++i) work();
+        check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+        check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+        std::vector<double> times;
+        for (int round = 0; round < 7; ++round) {
+            constexpr int repeat = 30;
+            check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
+            for (int i = 0; i < repeat; ++i) check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
+            check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+            check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+            float ms = 0;
+            check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
+            if (round > 1) times.push_back(ms * 1e3 / repeat / nodes);
+        }
+        check(cudaGetLastError(), "a launch");
+        cudaGraphExecDestroy(executable);
+        cudaGraphDestroy(graph);
+        std::sort(times.begin(), times.end());
+        return times[times.size() / 2];
+    }
+    template <class Work>
+    void checked(Ranks& r, const std::string& what, const Work& work) {
+        const double time = replayed(work);
+        const bool right = r.right();
+        if (!right) wrong_ = true;
+        note(what + (right ? "" : "  WRONG"), time);
+    }
+    template <class Work>
+    void stamped(const std::string& what, unsigned ranks, const Work& work) {
+        for (int i = 0; i < 5; ++i) work();
+        check(cudaStreamSynchronize(stream_), "a kernel");
+        std::vector<Stamps> out(ranks);
+        check(cudaMemcpy(out.data(), stamps_, ranks * sizeof(Stamps), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        for (unsigned r = 0; r < ranks && r < 2; ++r) {
+            std::printf("    %-34s rank %u:", what.c_str(), r);
+            for (int i = 1; i < out[r].count; ++i) std::printf(" %u", out[r].at[i] - out[r].at[i - 1]);
+            std::printf(" = %u\n", out[r].at[out[r].count - 1] - out[r].at[0]);
+        }
+        std::fflush(stdout);
+    }
+    void note(const std::string& what, double value) {
+        std::printf("  %-60s %9.3f us\n", what.c_str(), value);
+        std::fflush(stdout);
+    }
+
+    cudaDeviceProp properties_{};
+    cudaStream_t stream_ = nullptr, side_ = nullptr;
+    cudaEvent_t begin_ = nullptr, end_ = nullptr, plain_ = nullptr, edge_ = nullptr;
+    Stamps* stamps_ = nullptr;
+    cudaGraphNode_t last_record_ = nullptr;
+    bool wrong_ = false;
+};
+
+}  // namespace
+}  // namespace tutti::gpu
+
+int main() {
+    tutti::gpu::Bench bench;
+    bench.nodes();
+    for (const int ranks : {1, 2, 8})
+        for (const std::size_t bytes : {8u, 1024u, 8192u}) bench.of_ranks(ranks, bytes);
+    return bench.wrong() ? 1 : 0;
+}
