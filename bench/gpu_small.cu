@@ -176,12 +176,15 @@ __global__ void __launch_bounds__(1024, 1) quick(const __grid_constant__ QuickLa
     }
     sync();
     if (stamped) stamp(stamps);
+#pragma unroll 1
     for (int i = 0; i < job.steps; ++i) {
         const QuickStep step = job.step[i];
         const QuickOperand* const operands = job.operand + step.first;
+#pragma unroll 1
         for (unsigned at = 8 * t; at < job.bytes; at += 8 * threads()) {
             detail::Lanes<Native32> sum{};
             std::uint64_t word = 0;
+#pragma unroll 1
             for (int k = 0; k < step.sources; ++k) {
                 const QuickOperand o = operands[k];
                 if (o.place == static_cast<int>(Place::peer)) {
@@ -202,6 +205,7 @@ __global__ void __launch_bounds__(1024, 1) quick(const __grid_constant__ QuickLa
                     for (int j = 0; j < 2; ++j) sum.lane[j] += lanes.lane[j];
             }
             if (step.sources > 1) word = Native32::pack(sum.lane);
+#pragma unroll 1
             for (int m = step.sources; m < step.sources + step.sinks; ++m) {
                 const QuickOperand o = operands[m];
                 if (o.place == static_cast<int>(Place::peer))
