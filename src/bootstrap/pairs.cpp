@@ -1,5 +1,6 @@
 // Membership: pair connections between two ranks, for agreements and descriptors, and the rendezvous for the members
 // that are left.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
