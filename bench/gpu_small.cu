@@ -1,6 +1,6 @@
-// gpu_small [--bytes N] [--nodes N]: where the time of a small all-reduce goes on one GPU. n ranks of one launch, `flat`
-// in lines: time per node of a graph, of an empty kernel, of the interpreter without steps, of the whole; and cycles
-// between the phases of a block. Exits with 1 if a sum is wrong, 2 if there is no GPU.
+// gpu_small: where the time of a small all-reduce goes on one GPU. n ranks of one launch, `flat` in lines: time per
+// node of a graph, of an empty kernel, of the interpreter without steps, of the whole, and of the kernel of small
+// messages; and cycles between the phases of a block. Exits with 1 if a sum is wrong, 2 if there is no GPU.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/machine.hpp"
+#include "kernels/cuda/small.hpp"
 
 namespace tutti::gpu {
 namespace {
@@ -108,122 +109,25 @@ __global__ void __launch_bounds__(block_threads, 1)
     if (thread() == 0) out[blockIdx.y] = stamps;
 }
 
-// ---- trials of a kernel for small messages: every thread runs the whole program for its words, without barriers
-
-constexpr int quick_steps = 2, quick_operands = 18, quick_ends = 7, quick_jobs = 8;
-struct QuickOperand {
-    std::uint8_t place, index, ordinal;
-};
-struct QuickStep {
-    std::uint8_t first, sources, sinks, completes;
-};
-struct QuickJob {
-    std::byte* input;
-    std::byte* output;
-    Control* control;
-    std::uint64_t timeout_ns;
-    End* to[quick_ends];
-    End* from[quick_ends];
-    std::uint32_t bytes;
-    std::uint8_t steps, to_count, from_count, pad;
-    QuickStep step[quick_steps];
-    QuickOperand operand[quick_operands];
-};
-struct QuickLaunch {
-    QuickJob jobs[quick_jobs];
-};
-static_assert(sizeof(QuickLaunch) <= 4096);
-
-struct QuickShared {
-    Line* lines[2][quick_ends];
-    std::uint32_t next[2][quick_ends];
-};
-
-enum class Credit { system, device, relaxed, none };
-
-template <Credit credit>
-__device__ void give(std::uint32_t* to, std::uint32_t value) {
-    if constexpr (credit == Credit::system) store_release(to, value);
-    if constexpr (credit == Credit::device)
-        asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-    if constexpr (credit == Credit::relaxed)
-        asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-    if constexpr (credit == Credit::none) *to = value;
+__global__ void __launch_bounds__(block_threads, 1) small(const __grid_constant__ SmallLaunch launch) {
+    __shared__ SmallShared shared;
+    Small<Native32>(launch.jobs[blockIdx.y], blockIdx.x, shared).run();
 }
 
-template <Credit credit, bool stamped>
-__global__ void __launch_bounds__(1024, 1) quick(const __grid_constant__ QuickLaunch launch, Stamps* out) {
-    __shared__ QuickShared s;
+__global__ void __launch_bounds__(block_threads, 1)
+    small_stamped(const __grid_constant__ SmallLaunch launch, Stamps* out) {
+    __shared__ SmallShared shared;
     __shared__ Stamps stamps;
-    if (stamped && thread() == 0) stamps.count = 0;
-    if (stamped) stamp(stamps);
-    const QuickJob& job = launch.jobs[blockIdx.x];
-    const unsigned t = thread();
-    End* mine = nullptr;
-    std::uint32_t next = 0;
-    const bool from = t >= quick_ends;
-    const unsigned e = from ? t - quick_ends : t;
-    const Limits limits{&job.control->abort, job.timeout_ns};
-    if (t < 2 * quick_ends && e < (from ? job.from_count : job.to_count)) {
-        mine = from ? job.from[e] : job.to[e];
-        next = mine->next;
-        s.lines[from][e] = mine->lines + next % line_depth * lines_per_message;
-        s.next[from][e] = next;
-        if (!from && static_cast<std::int32_t>(next - mine->released) >= static_cast<std::int32_t>(line_depth))
-            mine->released = wait_for_word(reinterpret_cast<const std::uint32_t*>(&mine->fifo->released),
-                                           next - line_depth + 1, 1u << 31, limits)
-                                 .value;
-    }
-    sync();
-    if (stamped) stamp(stamps);
-#pragma unroll 1
-    for (int i = 0; i < job.steps; ++i) {
-        const QuickStep step = job.step[i];
-        const QuickOperand* const operands = job.operand + step.first;
-#pragma unroll 1
-        for (unsigned at = 8 * t; at < job.bytes; at += 8 * threads()) {
-            detail::Lanes<Native32> sum{};
-            std::uint64_t word = 0;
-#pragma unroll 1
-            for (int k = 0; k < step.sources; ++k) {
-                const QuickOperand o = operands[k];
-                if (o.place == static_cast<int>(Place::peer)) {
-                    const Line* const line = s.lines[1][o.index] + at / 8;
-                    const std::uint32_t flag = 2 * s.next[1][o.index] + 1;
-                    const LineSeen seen = wait_for_line(line, flag, limits);
-                    if (seen.outcome != Outcome::met) __trap();
-                    word = seen.data;
-                } else {
-                    word = *reinterpret_cast<const std::uint64_t*>(
-                        (o.place == static_cast<int>(Place::input) ? job.input : job.output) + at);
-                }
-                detail::Lanes<Native32> lanes;
-                Native32::unpack(word, lanes.lane);
-                if (k == 0)
-                    sum = lanes;
-                else
-                    for (int j = 0; j < 2; ++j) sum.lane[j] += lanes.lane[j];
-            }
-            if (step.sources > 1) word = Native32::pack(sum.lane);
-#pragma unroll 1
-            for (int m = step.sources; m < step.sources + step.sinks; ++m) {
-                const QuickOperand o = operands[m];
-                if (o.place == static_cast<int>(Place::peer))
-                    store_line(s.lines[0][o.index] + at / 8, word, 2 * s.next[0][o.index] + 1);
-                else
-                    *reinterpret_cast<std::uint64_t*>(job.output + at) = word;
-            }
-        }
-        if (stamped) stamp(stamps);
-    }
-    sync();
-    if (stamped) stamp(stamps);
-    if (mine != nullptr) {
-        mine->next = next + 1;
-        if (from) give<credit>(reinterpret_cast<std::uint32_t*>(&mine->fifo->released), next + 1);
-    }
-    if (stamped) stamp(stamps);
-    if (stamped && thread() == 0) out[blockIdx.x] = stamps;
+    if (thread() == 0) stamps.count = 0;
+    stamp(stamps);
+    Small<Native32> its(launch.jobs[blockIdx.y], blockIdx.x, shared);
+    bool good = its.begin();
+    stamp(stamps);
+    good = good && its.run_steps();
+    stamp(stamps);
+    if (good) its.finish();
+    stamp(stamps);
+    if (thread() == 0) out[blockIdx.y] = stamps;
 }
 
 /// n ranks on one GPU, and the program `flat` of an all-reduce for each.
@@ -255,7 +159,6 @@ class Ranks {
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
         check(cudaMemcpy(in_, values.data(), bytes * n, cudaMemcpyHostToDevice), "cudaMemcpy");
         std::memset(&launch, 0, sizeof launch);
-        std::memset(&quick_launch, 0, sizeof quick_launch);
         for (int r = 0; r < n; ++r) {
             std::vector<Operand> operands{input(0)};
             std::vector<End*> its_to, its_from;
@@ -285,6 +188,7 @@ class Ranks {
             plan.to_count = with_ends ? static_cast<std::uint32_t>(its_to.size()) : 0;
             plan.from_count = with_ends ? static_cast<std::uint32_t>(its_from.size()) : 0;
             plan.push_safe = 1;
+            plan.columns = 1;
             job.input.at = in_ + bytes * r;
             job.output.at = out_ + bytes * r;
             job.input.shareable = job.output.shareable = 1;
@@ -294,7 +198,7 @@ class Ranks {
             job.channels = 1;
             job.timeout_ns = 2'000'000'000;
             job.in_lines = 1;
-            fill(quick_launch.jobs[r], job, program, operands, its_to, its_from);
+            if (steps) small_launch.jobs[r] = small_of(job, program, operands, its_to, its_from);
         }
     }
     ~Ranks() {
@@ -319,30 +223,28 @@ class Ranks {
     }
 
     Launch launch;
-    QuickLaunch quick_launch;
+    SmallLaunch small_launch{};
 
   private:
-    static void fill(QuickJob& q, const Job& job, const std::vector<Step>& program,
-                     const std::vector<Operand>& operands, const std::vector<End*>& to,
-                     const std::vector<End*>& from) {
-        q.input = job.input.at;
-        q.output = job.output.at;
-        q.control = job.plan.control;
-        q.timeout_ns = job.timeout_ns;
-        std::copy(to.begin(), to.end(), q.to);
-        std::copy(from.begin(), from.end(), q.from);
-        q.bytes = static_cast<std::uint32_t>(job.count * 4);
-        q.steps = static_cast<std::uint8_t>(program.size());
-        q.to_count = static_cast<std::uint8_t>(to.size());
-        q.from_count = static_cast<std::uint8_t>(from.size());
-        for (std::size_t i = 0; i < program.size(); ++i) {
-            const Step& s = program[i];
-            q.step[i] = {static_cast<std::uint8_t>(s.first), static_cast<std::uint8_t>(s.sources),
-                         static_cast<std::uint8_t>(s.sinks), 0};
+    /// As tutti::gpu::Program has it.
+    SmallJob small_of(Job& job, const std::vector<Step>& program, const std::vector<Operand>& operands,
+                      const std::vector<End*>& to, const std::vector<End*>& from) {
+        SmallPlan small;
+        std::vector<SmallOperand> its;
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+            const bool peer = operands[i].place == Place::peer, received = peer && i >= program.back().first;
+            its.push_back({operands[i].place, 0,
+                           static_cast<std::uint16_t>(operands[i].index + (received ? static_cast<int>(to.size()) : 0)),
+                           0});
         }
-        for (std::size_t i = 0; i < operands.size(); ++i)
-            q.operand[i] = {static_cast<std::uint8_t>(operands[i].place), static_cast<std::uint8_t>(operands[i].index),
-                            0};
+        small.operands = upload(its);
+        std::copy(to.begin(), to.end(), small.ends);
+        std::copy(from.begin(), from.end(), small.ends + to.size());
+        std::fill_n(small.messages, to.size() + from.size(), std::uint8_t{1});
+        job.plan.small = &small;
+        const SmallJob made = small_job(job);
+        job.plan.small = nullptr;
+        return made;
     }
     template <class T>
     T* make(std::size_t count) {
@@ -421,47 +323,36 @@ class Bench {
             note("interpreter, no steps", replayed([&] { run(r, ranks, block_threads); }));
         }
         Ranks r(n, bytes, true, true);
+        checked(r, "interpreter", [&] { run(r, ranks, block_threads); });
         for (const unsigned threads : {384u, 128u, 32u})
-            checked(r, "interpreter, threads " + std::to_string(threads), [&] { run(r, ranks, threads); });
-        for (const unsigned threads : {1024u, 384u, 128u, 32u}) {
-            const std::string with = ", threads " + std::to_string(threads);
-            checked(r, "trial, credits .sys" + with,
-                    [&] { quick<Credit::system, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
-            if (threads != 128) continue;
-            checked(r, "trial, credits .gpu" + with,
-                    [&] { quick<Credit::device, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
-            checked(r, "trial, credits relaxed.sys" + with,
-                    [&] { quick<Credit::relaxed, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
-            checked(r, "trial, credits weak" + with,
-                    [&] { quick<Credit::none, false><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_); });
-        }
+            checked(r, "small, threads " + std::to_string(threads), [&] { run_small(r, ranks, threads); });
+        checked(r, "small, external record in the chain", [&] { run_small(r, ranks, 128), record(stream_); });
+        checked(r, "small, record on a chain of records", [&] { run_small(r, ranks, 128), side_chain(); });
         checked(r, "interpreter, external record in the chain", [&] { run(r, ranks, block_threads), record(stream_); });
         checked(r, "interpreter, record as a leaf", [&] { run(r, ranks, block_threads), leaf(); });
         checked(r, "interpreter, record on a chain of records", [&] { run(r, ranks, block_threads), side_chain(); });
         last_record_ = nullptr;
-        std::printf("  cycles between stamps (interpreter: loaded; per step: ready, load+store, reduce, commit, "
-                    "release; advanced, finished)\n");
+        std::printf(
+            "  cycles between stamps (interpreter: loaded; per step: ready, load+store, reduce, commit, "
+            "release; advanced, finished. small: begun, steps, finished)\n");
         for (int i = 0; i < 3; ++i)
-            stamped("interpreter", ranks, [&] {
-                interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(r.launch, stamps_);
-            });
+            stamped("interpreter", ranks,
+                    [&] { interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(r.launch, stamps_); });
         for (const unsigned threads : {384u, 32u})
             for (int i = 0; i < 2; ++i)
-                stamped("trial, .sys, threads " + std::to_string(threads), ranks, [&] {
-                    quick<Credit::system, true><<<ranks, threads, 0, stream_>>>(r.quick_launch, stamps_);
-                });
-        stamped("trial, relaxed.sys, threads 32", ranks, [&] {
-            quick<Credit::relaxed, true><<<ranks, 32, 0, stream_>>>(r.quick_launch, stamps_);
-        });
+                stamped("small, threads " + std::to_string(threads), ranks,
+                        [&] { small_stamped<<<dim3(1, ranks), threads, 0, stream_>>>(r.small_launch, stamps_); });
         Ranks tiled(n, 4 * bytes, true, true, 4);
-        stamped("interpreter, 4 tiles of it", ranks, [&] {
-            interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(tiled.launch, stamps_);
-        });
+        stamped("interpreter, 4 tiles of it", ranks,
+                [&] { interpret_stamped<<<dim3(1, ranks), block_threads, 0, stream_>>>(tiled.launch, stamps_); });
     }
 
   private:
     void run(Ranks& r, unsigned ranks, unsigned threads) {
         interpret<<<dim3(1, ranks), threads, 0, stream_>>>(r.launch);
+    }
+    void run_small(Ranks& r, unsigned ranks, unsigned threads) {
+        small<<<dim3(1, ranks), threads, 0, stream_>>>(r.small_launch);
     }
     void record(cudaStream_t stream) {
         check(cudaEventRecordWithFlags(plain_, stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");

@@ -34,6 +34,7 @@ constexpr Variable table[] = {
      "`all_reduce:direct;*:^flat`; `direct+ring` is a hierarchy: inside hosts, and across."},
     {"TUTTI_CHANNELS", "0", "On how many channels large data goes, 1 to 8, on GPUs at most; 0: by the cost model."},
     {"TUTTI_LANES", "0", "Deprecated: TUTTI_CHANNELS by its old name, until version 0.2."},
+    {"TUTTI_GPU_SMALL", "1", "0: collectives of small messages run in the kernel of all others."},
     {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",
      "1: what the communicators of a process run on a GPU, one rank of each, follows in the order of its launches."},
     {"TUTTI_THREADS", "1",
@@ -259,6 +260,7 @@ Config read_config() {
     const std::string queues = read_text("CUDA_DEVICE_MAX_CONNECTIONS");  // CUDA reports errors in it
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
+    c.gpu_small = read_int("TUTTI_GPU_SMALL", 0, 1) == 1;
     c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");

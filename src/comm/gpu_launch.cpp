@@ -230,18 +230,33 @@ class Wave {
     }
 
     void start(gpu::Gpus& gpus, const Kernel& kernel) const {
-        gpu::Launch launch;
         unsigned channels = 0;
-        for (std::size_t i = 0; i < kernel.jobs.size(); ++i) {
-            launch.jobs[i] = kernel.jobs[i]->job;
-            channels = std::max(channels, kernel.jobs[i]->job.channels);
-        }
+        for (const Ready* r : kernel.jobs) channels = std::max(channels, r->job.channels);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->connections().engine());
-        gpus.launch(kernel.device(), kernel.jobs.front()->operation.type, channels,
-                    static_cast<unsigned>(kernel.jobs.size()), launch, kernel.stream);
+        run(gpus, kernel, channels);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->connections().engine(), kernel.stream);
+    }
+
+    static void run(gpu::Gpus& gpus, const Kernel& kernel, unsigned channels) {
+        const DataType type = kernel.jobs.front()->operation.type;
+        const auto count = static_cast<unsigned>(kernel.jobs.size());
+        if (count <= gpu::small_jobs && gpus.has_small() &&
+            std::ranges::all_of(kernel.jobs, [](const Ready* r) { return gpu::is_small(r->job); })) {
+            gpu::SmallLaunch launch{};
+            std::size_t bytes = 0;  // of a block's longest slice
+            for (std::size_t i = 0; i < count; ++i) {
+                launch.jobs[i] = gpu::small_job(kernel.jobs[i]->job);
+                bytes = std::max(bytes, std::min(launch.jobs[i].tile, launch.jobs[i].block) * size_of(type));
+            }
+            const auto warps = static_cast<unsigned>((bytes + 8 * 32 - 1) / (8 * 32));
+            return gpus.run(kernel.device(), type, channels, count, std::clamp(32 * warps, 32u, gpus.threads()), launch,
+                            kernel.stream);
+        }
+        gpu::Launch launch;
+        for (std::size_t i = 0; i < count; ++i) launch.jobs[i] = kernel.jobs[i]->job;
+        gpus.launch(kernel.device(), type, channels, count, launch, kernel.stream);
     }
 
     static void copy(const Ready& r) {

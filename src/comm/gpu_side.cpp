@@ -266,9 +266,6 @@ void GpuSide::after_launch(void* stream, Engine* engine) {
 /// Records the events that later launches follow, and the next operation in the capture. A stream is part of one
 /// capture at a time: if it is in another one now, its earlier capture has ended.
 void GpuSide::after_capture(std::uint64_t capture, void* stream) {
-    gpus_.mark_at_launch(device_, last_launch_.event, stream);
-    last_launch_.by_graphs = true;
-    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     const auto ended = [&](const Captured& c) { return c.stream == stream && c.capture != capture; };
     for (const Captured& c : captures_)
         if (ended(c)) gpus_.drop(device_, c.event);
@@ -284,6 +281,9 @@ void GpuSide::after_capture(std::uint64_t capture, void* stream) {
         }
         captures_.push_back({capture});
     }
+    gpus_.mark_at_launch(device_, last_launch_.event, stream, captures_.back().record);
+    last_launch_.by_graphs = true;
+    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     gpus_.mark(device_, captures_.back().event, stream);
     captures_.back().stream = stream;
 }

@@ -134,6 +134,7 @@ class GpuSide {
         std::uint64_t capture;
         void* event = nullptr;  // in the graph, after its last operation
         void* stream = nullptr;
+        void* record = nullptr;  // in the graph: the last one of last_launch_.event
     };
     static constexpr std::size_t captures_at_a_time = 32;
     std::vector<Captured> captures_;               // captures that may not have ended, the last used one last

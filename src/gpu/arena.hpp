@@ -90,6 +90,7 @@ class Ends {
     ~Ends();
     Ends(const Ends&) = delete;
 
+    static constexpr std::uint32_t stride = 2;  // from an end to that of the same peer's next channel
     End* to(Rank peer, int channel) const { return end(peer, channel, 0); }
     End* from(Rank peer, int channel) const { return end(peer, channel, 1); }
 
@@ -97,6 +98,8 @@ class Ends {
     /// reach slots on this GPU (gpu/direct.hpp). out, in: as this process sees them; their memory outlives this.
     void attach(Rank peer, int channel, const Wire& out, const Wire& in);
     bool attached(Rank peer, int channel) const;
+    /// Whether p2p reaches the peer, so that small messages can go in lines.
+    bool has_lines(Rank peer) const { return arena_of(peer) != mine_->memory(); }
 
     /// The address in this rank's kernels of the arena of a peer that p2p reaches, or of its own.
     std::byte* arena_of(Rank peer) const;
@@ -109,7 +112,7 @@ class Ends {
   private:
     End* end(Rank peer, int channel, int direction) const {
         const auto number =
-            (static_cast<std::size_t>(peer) * channels_per_peer + static_cast<std::size_t>(channel)) * 2;
+            (static_cast<std::size_t>(peer) * channels_per_peer + static_cast<std::size_t>(channel)) * stride;
         return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
     }
     void open_all(Rank self, const Places& places);

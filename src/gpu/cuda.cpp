@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/config.hpp"
 #include "base/result.hpp"
 #include "gpu/cuda_context.hpp"
 #include "gpu/gpus.hpp"
@@ -20,11 +21,6 @@ void check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return;
     cudaGetLastError();  // clear it: it is reported here, not by a later call
     fail(tuttiUnhandledCudaError, "%s: %s (%s)", what, cudaGetErrorString(result), cudaGetErrorName(result));
-}
-
-/// Ignores the failure of a call, and clears it so that no later call reports it.
-void forget(cudaError_t result) {
-    if (result != cudaSuccess) cudaGetLastError();
 }
 
 cudaStream_t stream_of(void* stream) {
@@ -254,29 +250,24 @@ class Cuda : public Gpus {
 
     void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                 void* stream) override {
-        const OnDevice on(device);
-        void* arguments[] = {const_cast<Launch*>(&launch)};
-        check(cudaLaunchKernel(interpreter_of(type), dim3(channels, jobs), dim3(block_threads), arguments, 0,
-                               stream_of(stream)),
-              "launching the interpreter");
+        start(device, interpreter_of(type), dim3(channels, jobs), block_threads, launch, stream, "the interpreter");
+    }
+    bool has_small() const override { return config().gpu_small; }
+    void run(int device, DataType type, unsigned channels, unsigned jobs, unsigned threads, const SmallLaunch& launch,
+             void* stream) override {
+        start(device, small_kernel_of(type), dim3(channels, jobs), threads, launch, stream, "small messages");
     }
     void run(int device, const Flat& task, void* stream) override {
         if (task.count == 0) return;
         constexpr std::uint64_t most = 4096, elements = 4 * flat_threads;  // blocks; elements of one pass of a block
         const std::uint64_t blocks = (task.count + elements - 1) / elements;
-        const OnDevice on(device);
-        void* arguments[] = {const_cast<Flat*>(&task)};
-        check(cudaLaunchKernel(flat_kernel(), dim3(static_cast<unsigned>(blocks < most ? blocks : most)),
-                               dim3(flat_threads), arguments, 0, stream_of(stream)),
-              "launching a pass over an array");
+        start(device, flat_kernel(), dim3(static_cast<unsigned>(blocks < most ? blocks : most)), flat_threads, task,
+              stream, "a pass over an array");
     }
     void run(int device, const OneSidedTask& task, void* stream) override {
         const bool few = task.kind == OneSidedTask::Kind::wait;  // it only polls words
-        const OnDevice on(device);
-        void* arguments[] = {const_cast<OneSidedTask*>(&task)};
-        check(cudaLaunchKernel(one_sided_kernel(), dim3(task.blocks(), task.jobs()), dim3(few ? 32 : one_sided_threads),
-                               arguments, 0, stream_of(stream)),
-              "launching one-sided operations");
+        start(device, one_sided_kernel(), dim3(task.blocks(), task.jobs()), few ? 32 : one_sided_threads, task, stream,
+              "one-sided operations");
     }
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
@@ -325,9 +316,9 @@ class Cuda : public Gpus {
         const OnDevice on(device);
         check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "cudaStreamWaitEvent");
     }
-    void mark_at_launch(int device, void*& event, void* stream) override {
+    void mark_at_launch(int device, void*& event, void* stream, void*& last) override {
         const OnDevice on(device);
-        check(cudaEventRecordWithFlags(made(event), stream_of(stream), cudaEventRecordExternal), "cudaEventRecord");
+        check(record_at_launch(stream_of(stream), made(event), last), "recording an event in a graph");
     }
     void follow_at_launch(int device, void*& event, void* stream) override {
         const OnDevice on(device);
@@ -359,6 +350,15 @@ class Cuda : public Gpus {
     }
 
   private:
+    template <class Argument>
+    static void start(int device, const void* kernel, dim3 grid, unsigned threads, const Argument& argument,
+                      void* stream, const char* what) {
+        const OnDevice on(device);
+        void* arguments[] = {const_cast<Argument*>(&argument)};
+        const cudaError_t result = cudaLaunchKernel(kernel, grid, dim3(threads), arguments, 0, stream_of(stream));
+        if (result != cudaSuccess) check(result, text("launching %s", what).c_str());
+    }
+
     DeviceInfo ask(int device) const {
         cudaDeviceProp properties;
         check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
@@ -388,7 +388,9 @@ class Cuda : public Gpus {
         };
         int least = 1024;
         for (int type = 0; type < data_types; ++type)
-            least = std::min(least, fit(interpreter_of(static_cast<DataType>(type)), block_threads));
+            for (const void* kernel :
+                 {interpreter_of(static_cast<DataType>(type)), small_kernel_of(static_cast<DataType>(type))})
+                least = std::min(least, fit(kernel, block_threads));
         fit(flat_kernel(), flat_threads);
         fit(one_sided_kernel(), one_sided_threads);
         info.blocks = least * properties.multiProcessorCount;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
+#include "kernels/cuda/small.hpp"
 
 namespace tutti::gpu {
 
@@ -90,6 +91,11 @@ class Gpus {
     /// Launches the interpreter for `type`: `channels` blocks for each of the first `jobs` jobs of `launch`.
     virtual void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
+    /// Launches the kernel of small messages likewise, with blocks of `threads`, up to those of the interpreter's.
+    /// has_small(): whether it is to be used.
+    virtual bool has_small() const = 0;
+    virtual void run(int device, DataType type, unsigned channels, unsigned jobs, unsigned threads,
+                     const SmallLaunch& launch, void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void run(int device, const OneSidedTask& task, void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
@@ -114,8 +120,9 @@ class Gpus {
     virtual void follow(int device, void* event, void* stream) = 0;
     /// The same as nodes of the graph that `stream` is being captured into: every launch of the graph records the
     /// event, or waits for the record that was the last one when the graph was launched, made by any stream or graph.
-    /// Both make the event if it is nullptr.
-    virtual void mark_at_launch(int device, void*& event, void* stream) = 0;
+    /// Both make the event if it is nullptr. What comes later on the stream does not wait for a record; the next record
+    /// of the same event does: `last` is the one before in this capture, nullptr at first, and becomes this one.
+    virtual void mark_at_launch(int device, void*& event, void* stream, void*& last) = 0;
     virtual void follow_at_launch(int device, void*& event, void* stream) = 0;
     virtual bool reached(int device, void* event) const = 0;   // whether all before the last record is done
     virtual void await(int device, void* event) noexcept = 0;  // the calling thread waits

@@ -38,14 +38,19 @@ class LaunchOrder {
     };
 
   private:
-    void*& edge_of(std::uint64_t capture);
+    struct Captured {
+        std::uint64_t capture;
+        void* edge = nullptr;    // event after the last turn in it
+        void* record = nullptr;  // the last of event_
+    };
+    Captured& captured(std::uint64_t capture);
 
     Gpus& gpus_;
     const int device_;
     std::mutex mutex_;
     void* event_ = nullptr;  // recorded after the last turn, and again by every launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<std::pair<std::uint64_t, void*>> edges_;  // (capture, event after the last turn in it), the oldest first
+    std::deque<Captured> captures_;  // the oldest first
 };
 
 }  // namespace tutti::gpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gpu/arena.hpp"
+#include "kernels/cuda/small.hpp"
 #include "kernels/host/executor.hpp"
 
 namespace tutti::gpu {
@@ -18,6 +19,7 @@ class Program {
     /// control and ends outlive it. Throws tuttiInvalidUsage if a step has more operands, or the program more
     /// connections, than a block has room for.
     Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_channel, int channels, Control* control);
+    Program(const Program&) = delete;
 
     const BoundProgram& bound() const { return bound_; }
     int channels() const { return channels_; }
@@ -35,6 +37,7 @@ class Program {
     Memory memory_;
     std::vector<Memory> scratch_;     // new launches use the last; earlier kernels and graphs may use the others
     std::size_t scratch_stride_ = 0;  // bytes from one scratch chunk to the next
+    SmallPlan small_;                 // plan_.small, unless that is nullptr
     Plan plan_;
 };
 

@@ -54,6 +54,7 @@ bool is_joined(const Capture& capture) {
     const std::vector<Graph::Node>& nodes = capture.graph->nodes;
     std::vector<bool> before(nodes.size());
     for (const std::size_t last : capture.origin->tail) before[last] = true;
+    for (const std::size_t last : capture.left_out) before[last] = true;
     for (std::size_t n = nodes.size(); n-- > 0;)  // later ones come behind earlier ones
         if (before[n])
             for (const std::size_t earlier : nodes[n].after) before[earlier] = true;
@@ -91,6 +92,14 @@ auto& executable_of(cudaGraphExec_t handle) {
     const auto found = machine().executables.find(handle);
     require(found != machine().executables.end(), cudaErrorInvalidValue);
     return found->second;
+}
+
+/// Of one capture.
+cudaGraphNode_t handle_of_node(std::size_t number) {
+    return reinterpret_cast<cudaGraphNode_t>(number + 1);
+}
+std::size_t node_of(cudaGraphNode_t handle) {
+    return reinterpret_cast<std::size_t>(handle) - 1;
 }
 
 /// Handles are never used again.
@@ -153,19 +162,45 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     });
 }
 
-/// Not what the next node would follow.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* number,
                                      cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
                                      std::size_t* count) {
     return call(context, [&](Lock&) {
-        const bool more = graph != nullptr || nodes != nullptr || edges != nullptr || count != nullptr;
-        require(status != nullptr && !more, cudaErrorInvalidValue);
+        require(status != nullptr && graph == nullptr && (nodes != nullptr) == (count != nullptr),
+                cudaErrorInvalidValue);
         const Stream& stream = stream_of(handle);
         forbid_implicit(stream, false);
         *status = stream.capture == nullptr ? cudaStreamCaptureStatusNone
                   : stream.capture->valid   ? cudaStreamCaptureStatusActive
                                             : cudaStreamCaptureStatusInvalidated;
-        if (number != nullptr && *status == cudaStreamCaptureStatusActive) *number = stream.capture->number;
+        if (*status != cudaStreamCaptureStatusActive) return;
+        Capture& its = *stream.capture;
+        if (number != nullptr) *number = its.number;
+        if (nodes == nullptr) return;
+        its.told.clear();
+        for (const std::size_t last : stream.tail) its.told.push_back(handle_of_node(last));
+        its.edges.assign(its.told.size(), {});
+        *nodes = its.told.data();
+        *count = its.told.size();
+        if (edges != nullptr) *edges = its.edges.data();
+    });
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNode_t* nodes,
+                                                const cudaGraphEdgeData* edges, std::size_t count, unsigned flags) {
+    return call(context, [&](Lock&) {
+        Stream& stream = stream_of(handle);
+        require(stream.capture != nullptr, cudaErrorIllegalState);
+        require(stream.capture->valid, cudaErrorStreamCaptureInvalidated);
+        require(edges == nullptr && flags == cudaStreamSetCaptureDependencies, cudaErrorInvalidValue);
+        std::vector<std::size_t> tail;
+        for (std::size_t i = 0; i < count; ++i) {
+            tail.push_back(node_of(nodes[i]));
+            require(tail.back() < stream.capture->graph->nodes.size(), cudaErrorInvalidValue);
+        }
+        for (const std::size_t last : stream.tail)
+            if (std::ranges::find(tail, last) == tail.end()) stream.capture->left_out.push_back(last);
+        stream.tail = std::move(tail);
     });
 }
 

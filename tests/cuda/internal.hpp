@@ -97,6 +97,9 @@ struct Capture {
     Stream* origin;
     std::shared_ptr<Graph> graph = std::make_shared<Graph>();
     std::vector<Stream*> streams;
+    std::vector<std::size_t> left_out = {};     // nodes that need not be joined
+    std::vector<cudaGraphNode_t> told = {};     // by cudaStreamGetCaptureInfo
+    std::vector<cudaGraphEdgeData> edges = {};  // likewise
     bool valid = true, ended = false;
 };
 

@@ -19,6 +19,7 @@
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
 #include "kernels/cuda/one_sided.hpp"
+#include "kernels/cuda/small.hpp"
 
 namespace tutti::harness {
 namespace {
@@ -47,12 +48,13 @@ class Multiprocessors {
 };
 
 /// As hardware does it, block by block in their order: one begins when another one, of whichever launch, has ended.
-template <class F>
-void run_blocks(const Launch& launch, unsigned channels, unsigned jobs, unsigned size, Multiprocessors& device) {
+/// Machine: of all threads of a block, which share an S.
+template <class Machine, class S, class L>
+void run_blocks(const L& launch, unsigned channels, unsigned jobs, unsigned size, Multiprocessors& device) {
     struct Running {
         explicit Running(unsigned size) : block(size), threads(size) {}
         Block block;
-        Shared shared;
+        S shared;
         std::atomic<unsigned> threads;  // that have not ended
     };
     std::vector<std::unique_ptr<Running>> blocks;
@@ -65,16 +67,11 @@ void run_blocks(const Launch& launch, unsigned channels, unsigned jobs, unsigned
                 threads.emplace_back([&launch, &device, j, channel, t, own] {
                     block = &own->block;
                     thread_number = t;
-                    Machine<F>(launch.jobs[j], channel, own->shared).run();
+                    Machine(launch.jobs[j], channel, own->shared).run();
                     if (own->threads.fetch_sub(1) == 1) device.give_back();
                 });
         }
     for (std::thread& t : threads) t.join();
-}
-
-void run_blocks(DataType type, const Launch& launch, unsigned channels, unsigned jobs, unsigned size,
-                Multiprocessors& device) {
-    with_lanes_of(type, [&](auto lanes) { run_blocks<decltype(lanes)>(launch, channels, jobs, size, device); });
 }
 
 /// Small ones by one thread: starting others would be most of the work.
@@ -403,6 +400,24 @@ void EmulatedGpus::watch(const Launch& launch, unsigned jobs) {
             }
 }
 
+void EmulatedGpus::run(int device, DataType type, unsigned channels, unsigned jobs, unsigned, const SmallLaunch& launch,
+                       void* stream) {
+    ++small_launches_;
+    {
+        const std::lock_guard lock(mutex_);
+        ++launches_;
+        widest_ = std::max(widest_, static_cast<int>(channels));
+    }
+    auto copy = std::make_shared<SmallLaunch>(launch);
+    auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
+    enqueue(stream, [this, type, channels, jobs, copy, room]() -> std::optional<Error> {
+        with_lanes_of(type, [&](auto lanes) {
+            run_blocks<Small<decltype(lanes)>, SmallShared>(*copy, channels, jobs, threads_, *room);
+        });
+        return std::nullopt;
+    });
+}
+
 void EmulatedGpus::launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                           void* stream) {
     {
@@ -414,7 +429,9 @@ void EmulatedGpus::launch(int device, DataType type, unsigned channels, unsigned
     auto copy = std::make_shared<Launch>(launch);
     auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
     enqueue(stream, [this, type, channels, jobs, copy, room]() -> std::optional<Error> {
-        run_blocks(type, *copy, channels, jobs, threads_, *room);
+        with_lanes_of(type, [&](auto lanes) {
+            run_blocks<Machine<decltype(lanes)>, Shared>(*copy, channels, jobs, threads_, *room);
+        });
         return std::nullopt;
     });
 }
@@ -476,7 +493,7 @@ void EmulatedGpus::follow(int, void* event, void* stream) {
     });
 }
 
-void EmulatedGpus::mark_at_launch(int, void*& event, void* stream) {
+void EmulatedGpus::mark_at_launch(int, void*& event, void* stream, void*&) {
     if (event == nullptr) event = new Event;
     enqueue_at_launch(stream, [this, event] {
         auto reached = std::make_shared<Mark>();

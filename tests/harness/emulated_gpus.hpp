@@ -64,6 +64,9 @@ class EmulatedGpus : public gpu::Gpus {
     void close(int device, std::byte* opened) noexcept override;
     void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override;
+    bool has_small() const override { return small; }
+    void run(int device, DataType type, unsigned channels, unsigned jobs, unsigned threads,
+             const gpu::SmallLaunch& launch, void* stream) override;
     void run(int device, const gpu::Flat& task, void* stream) override;
     void run(int device, const gpu::OneSidedTask& task, void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
@@ -73,7 +76,7 @@ class EmulatedGpus : public gpu::Gpus {
     int device_of(void* stream) const override;
     std::uint64_t capture(void* stream) const override;
     void mark(int device, void*& event, void* stream) override;
-    void mark_at_launch(int device, void*& event, void* stream) override;
+    void mark_at_launch(int device, void*& event, void* stream, void*& last) override;
     void follow_at_launch(int device, void*& event, void* stream) override;
     void follow(int device, void* event, void* stream) override;
     bool reached(int device, void* event) const override;
@@ -87,7 +90,8 @@ class EmulatedGpus : public gpu::Gpus {
         std::function<void()> flush = [] {};
     } adapters;
 
-    bool opens = true;  // false: open() fails for memory that other processes share
+    std::atomic<bool> small = true;  // small messages have a kernel of their own
+    bool opens = true;               // false: open() fails for memory that other processes share
 
     /// Allocates memory that can't be shared with other processes or devices, as that of a CUDA memory pool.
     std::byte* allocate_from_pool(int device, std::size_t bytes);
@@ -95,6 +99,7 @@ class EmulatedGpus : public gpu::Gpus {
     int offers_of_pools() const;
 
     int launches() const;                                       // so far
+    int small_launches() const { return small_launches_; }      // of these, kernels of small messages
     int widest() const;                                         // most channels of a launch so far
     int host_functions() const { return host_functions_; }      // enqueued or captured so far
     int refused_shares() const;                                 // so far
@@ -132,7 +137,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
     std::vector<std::shared_ptr<void>> multiprocessors_;  // by device
     int offers_of_pools_ = 0;
-    std::atomic<int> host_functions_{0};
+    std::atomic<int> host_functions_{0}, small_launches_{0};
     std::uint64_t last_id_ = 0;
     int launches_ = 0, widest_ = 0, refused_shares_ = 0, flushes_ = 0;
 };

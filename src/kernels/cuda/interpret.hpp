@@ -8,6 +8,10 @@ namespace tutti::gpu {
 /// The interpreter for an element type: grid {channels, jobs}, blocks of block_threads, a Launch as argument.
 const void* interpreter_of(DataType type);
 
+/// The kernel of small messages for an element type: grid {channels, jobs}, blocks of up to block_threads, a
+/// SmallLaunch as argument.
+const void* small_kernel_of(DataType type);
+
 /// The kernel of flat arrays: any number of blocks of flat_threads, a Flat as argument.
 const void* flat_kernel();
 

@@ -403,20 +403,8 @@ class Machine {
     /// Gives up: the first caller on the GPU writes the verdict, and `abort` ends all other waits. Returns nullptr.
     TUTTI_DEVICE std::byte* lose(Verdict::Cause cause, std::int32_t peer, bool source, std::uint32_t expected,
                                  std::uint32_t seen) {
-        Verdict& v = plan_.control->verdict;
-        if (claim(&v.claimed)) {
-            v.cause = cause;
-            v.peer = peer;
-            v.source = source ? 1 : 0;
-            v.call = job_.call;
-            v.channel = channel_;
-            v.tile = tile_;
-            v.step = static_cast<std::uint32_t>(current_ - steps_);
-            v.expected = expected;
-            v.seen = seen;
-            store_release(&v.done, 1);
-        }
-        store_release(&plan_.control->abort, 1);
+        give_up(*plan_.control, {0, cause, peer, source ? 1u : 0u, job_.call, channel_, tile_,
+                                 static_cast<std::uint32_t>(current_ - steps_), expected, seen, 0});
         lost_ = true;
         return nullptr;
     }

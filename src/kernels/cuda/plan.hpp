@@ -72,6 +72,8 @@ struct Control {
     alignas(64) Verdict verdict;
 };
 
+struct SmallPlan;
+
 /// A bound program in device memory; tutti::gpu::Program owns it.
 struct Plan {
     const Step* steps = nullptr;
@@ -85,6 +87,7 @@ struct Plan {
     std::uint32_t step_count = 0, operand_count = 0, postable_count = 0, to_count = 0, from_count = 0;
     std::uint32_t columns = 1, scratch_chunks = 0;
     std::uint32_t pull_safe = 0, push_safe = 0;
+    const SmallPlan* small = nullptr;  // for the host: how small.hpp runs it; nullptr if it can't
 };
 
 /// A buffer of the user, and the allocation that contains it if this rank lends that to its peers.

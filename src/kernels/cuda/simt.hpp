@@ -9,6 +9,7 @@
 #define TUTTI_DEVICE __device__ __forceinline__
 #define TUTTI_DEVICE_APART __device__ __noinline__  // long and rarely run: its registers count once
 #define TUTTI_UNROLL _Pragma("unroll")
+#define TUTTI_ROLLED _Pragma("unroll 1")  // where the code's size matters more: every launch fetches it anew
 #else
 #include <atomic>
 #include <barrier>
@@ -19,6 +20,7 @@
 #define TUTTI_DEVICE inline
 #define TUTTI_DEVICE_APART
 #define TUTTI_UNROLL
+#define TUTTI_ROLLED
 #endif
 
 namespace tutti::gpu {
@@ -59,6 +61,10 @@ TUTTI_DEVICE std::uint32_t load_acquire(const std::uint32_t* from) {
 /// a barrier.
 TUTTI_DEVICE void store_release(std::uint32_t* to, std::uint32_t value) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/// Orders nothing. All GPUs and hosts see it in the end.
+TUTTI_DEVICE void store_relaxed(std::uint32_t* to, std::uint32_t value) {
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* from) {
     std::uint64_t value;
@@ -142,6 +148,9 @@ inline std::uint32_t load_acquire(const std::uint32_t* from) {
 }
 inline void store_release(std::uint32_t* to, std::uint32_t value) {
     __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline void store_relaxed(std::uint32_t* to, std::uint32_t value) {
+    __atomic_store_n(to, value, __ATOMIC_RELAXED);
 }
 inline std::uint64_t load_acquire(const std::uint64_t* from) {
     return __atomic_load_n(from, __ATOMIC_ACQUIRE);

@@ -68,4 +68,23 @@ TUTTI_DEVICE_APART inline LineSeen wait_for_line(const Line* from, std::uint32_t
     return {outcome, line.low | static_cast<std::uint64_t>(line.high) << 32};
 }
 
+/// Ends a kernel: the first caller on the GPU writes the verdict, and `abort` ends all other waits. verdict: its
+/// `claimed` and `done` do not matter.
+TUTTI_DEVICE void give_up(Control& control, const Verdict& verdict) {
+    Verdict& v = control.verdict;
+    if (claim(&v.claimed)) {
+        v.cause = verdict.cause;
+        v.peer = verdict.peer;
+        v.source = verdict.source;
+        v.call = verdict.call;
+        v.channel = verdict.channel;
+        v.tile = verdict.tile;
+        v.step = verdict.step;
+        v.expected = verdict.expected;
+        v.seen = verdict.seen;
+        store_release(&v.done, 1);
+    }
+    store_release(&control.abort, 1);
+}
+
 }  // namespace tutti::gpu
