@@ -37,7 +37,8 @@ bool Channels::lent() const {
 
 Received Channels::received() const {
     Received mine{};
-    for (std::size_t number = 0; number < all_.size(); ++number) mine.messages[number] = all_[number].received;
+    for (std::size_t number = 0; number < all_.size(); ++number)
+        mine.messages[number] = all_[number].arrivals ? all_[number].received : first_message;
     return mine;
 }
 
@@ -47,7 +48,7 @@ bool Channels::resume(const Received& theirs, bool anew) {
         Channel& channel = all_[number];
         const std::uint32_t got = theirs.messages[number];
         const bool unused = !channel.arrivals || anew;
-        if (unused ? got != 0 && got != first_message : !channel.resume(got)) return false;
+        if (unused ? got != first_message : !channel.resume(got)) return false;
     }
     return true;
 }
