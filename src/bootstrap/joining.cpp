@@ -287,6 +287,12 @@ void Joining::name_missing() {
     deadline_.reset();
     if (!m_.news_.is(News::State::joining)) return;
     const double seconds = static_cast<double>(timeout_.count()) / 1000;
+    const auto& parent = m_.neighbours_.parent();
+    if (parent_ && !(parent && parent->welcome))
+        return m_.hear({tuttiTimeout, parent_->rank,
+                        text("rank %d could not connect to %s within %g s (%s)", m_.rank(), parent_->text().c_str(),
+                             seconds, trouble_.c_str())},
+                       nullptr);
     if (parent_ || m_.rank() == 0) {
         const std::vector<Rank> missing = m_.roster_.missing();
         return m_.hear({tuttiTimeout, missing.front(),
