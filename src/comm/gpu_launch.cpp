@@ -251,8 +251,8 @@ class Wave {
                 bytes = std::max(bytes, std::min(launch.jobs[i].tile, launch.jobs[i].block) * size_of(type));
             }
             const auto warps = static_cast<unsigned>((bytes + 8 * 32 - 1) / (8 * 32));
-            return gpus.run(kernel.device(), type, channels, count, std::clamp(32 * warps, 32u, gpus.threads()), launch,
-                            kernel.stream);
+            const unsigned threads = std::min(32 * std::max(warps, 1u), gpus.threads());
+            return gpus.run(kernel.device(), type, channels, count, threads, launch, kernel.stream);
         }
         gpu::Launch launch;
         for (std::size_t i = 0; i < count; ++i) launch.jobs[i] = kernel.jobs[i]->job;
