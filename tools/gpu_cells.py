@@ -224,6 +224,7 @@ def benchmarks(check):
         kernels(check, "gpu_bench", "reduction kernels", ["--bytes", "16384"])
     if check.only_on_gpus("bench: parts of the GPU"):
         kernels(check, "gpu_probe", "parts of the GPU", ["--rounds", "20", "--litmus", "10000"])
+    small_messages(check)
     for n in (2, 8, 4, 1):
         what = f"bench: graph of {n} ranks, 8 B to 8 KiB"
         if check.only_on_gpus(what, "CPUs have no graphs"):
@@ -240,6 +241,24 @@ def benchmarks(check):
         check.perf(f"bench: all_reduce {n} threads, 8 B to 128 MiB", "all_reduce", "threads", n,
                    shorter(check, ["-b", "8", "-e", "128M", "-f", "8", "-n", "10"], "1M"), keep=f"sizes {n}")
     race(check)
+
+
+def small_messages(check):
+    """Where the time of one goes, with the right sums, in small.txt; and the same collectives without the kernel of
+    small messages."""
+    what, program = "bench: parts of small messages", check.program("gpu_small")
+    if not os.path.exists(program):
+        check.skip(what, "this build has no gpu_small")
+    elif check.only_on_gpus(what):
+        result = check.run(what, [program], 60)
+        if result:
+            check.record("small.txt", what, result, [program])
+    for n in (2, 8):
+        what = f"bench: graph of {n} ranks by the interpreter, 8 B to 8 KiB"
+        if check.only_on_gpus(what, "CPUs have no graphs"):
+            check.perf(what, "all_reduce", "threads", 1,
+                       ["-g", str(n), "-b", "8", "-e", "8K", "-f", "4", "-n", "20", "-G", "2" if check.small else "50"],
+                       keep=f"graph {n} interpreter", environment={"TUTTI_GPU_SMALL": "0"})
 
 
 def kernels(check, program, name, few):
