@@ -20,10 +20,11 @@ void use(int device) {
     check(cudaSetDevice(device), "cudaSetDevice");
 }
 
-int devices(std::string& why) {
+int devices(int ranks, std::string& why) {
     // Streams share so many hardware queues of a device, and work waits for all before it in its queue. Ranks that are
-    // threads wait for each other, so no two of them may share one. CUDA reads this when it is first called.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // threads wait for each other, so no two of them may share one. CUDA reads this when it is first called. A single
+    // rank leaves it as it is: under MPS an H100 has no room for four processes of 32 queues.
+    if (ranks > 1) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result == cudaSuccess && count > 0) return count;

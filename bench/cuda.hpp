@@ -7,8 +7,9 @@
 
 namespace perf::cuda {
 
-/// 0 if there is none; why says so then. Comes before all else that concerns GPUs: see the first lines of it.
-int devices(std::string& why);
+/// How many there are; 0 if there is none, and why says so then. ranks: of this process. Call it before all else that
+/// concerns GPUs, because it sets what CUDA reads once.
+int devices(int ranks, std::string& why);
 std::string name_of(int device);
 
 /// Makes it the calling thread's.

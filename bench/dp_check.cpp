@@ -97,8 +97,17 @@ class Rank {
         const char* const names[parameters] = {"a", "b", "c", "d", "e"};
         std::vector<tuttiDpParameter_t> all;
         for (std::size_t p = 0; p < parameters; ++p)
-            all.push_back({names[p], nullptr, nullptr, counts[p], c.type, tuttiDpSameType, 0, static_cast<int>(p / 2),
-                           0, {}, tuttiDpTrained});
+            all.push_back({names[p],
+                           nullptr,
+                           nullptr,
+                           counts[p],
+                           c.type,
+                           tuttiDpSameType,
+                           0,
+                           static_cast<int>(p / 2),
+                           0,
+                           {},
+                           tuttiDpTrained});
         must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
     }
     ~Rank() {
@@ -280,7 +289,7 @@ int main(int count, char** words) {
         ->capture_default_str();
     CLI11_PARSE(app, count, words);
     std::string why;
-    const int devices = device == "cuda" ? perf::cuda::devices(why) : 0;
+    const int devices = device == "cuda" ? perf::cuda::devices(ranks, why) : 0;
     if (device == "cuda" && devices == 0) {
         std::fprintf(stderr, "dp_check: no GPU: %s\n", why.c_str());
         return 2;

@@ -5,7 +5,7 @@
 
 namespace perf::cuda {
 
-int devices(std::string& why) {
+int devices(int, std::string& why) {
     why = "this build of Tutti has no CUDA";
     return 0;
 }

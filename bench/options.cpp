@@ -193,7 +193,7 @@ Options parse(const char* program, int argc, char** argv) try {
     Options options = understood(program, argc, argv);
     if (options.device == "cpu") return options;
     std::string why;
-    options.devices = cuda::devices(why);
+    options.devices = cuda::devices(options.threads * options.ranks_per_thread, why);
     if (options.devices > 0) return options;
     throw NotUnderstood{exit_no_device, std::string(program) + ": --device " + options.device + ": " + why + "\n"};
 } catch (const NotUnderstood& because) {

@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 1'000'000));
     CLI11_PARSE(app, argc, argv);
     std::string why;
-    if (device == "cuda") options.devices = perf::cuda::devices(why);
+    if (device == "cuda") options.devices = perf::cuda::devices(options.threads, why);
     if (!why.empty()) perf::fail(perf::exit_no_device, "put_check: --device cuda: " + why);
     perf::World world(options);
     std::vector<std::thread> threads;

@@ -38,10 +38,10 @@ void load(const std::variant<Any...>*) {
 
 }  // namespace
 
-int count(std::string& why) {
+int count(int used, std::string& why) {
     // Devices of DataParallel may be one GPU: their streams wait for each other, and must not share a hardware queue.
     // CUDA reads this when it is first called.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    if (used > 1) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int devices = 0;
     const cudaError_t result = cudaGetDeviceCount(&devices);
     if (result == cudaSuccess && devices > 0) return devices;

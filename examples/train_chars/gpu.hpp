@@ -11,8 +11,8 @@
 
 namespace gpu {
 
-/// How many there are; 0: why says why.
-int count(std::string& why);
+/// How many there are; 0: why says why. used: how many this process will use, of which several may be one GPU.
+int count(int used, std::string& why);
 
 struct Stream {
     int device = 0;

@@ -5,7 +5,7 @@
 
 namespace gpu {
 
-int count(std::string& why) {
+int count(int, std::string& why) {
     why = "this build of Tutti has no CUDA";
     return 0;
 }

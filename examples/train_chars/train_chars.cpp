@@ -377,7 +377,7 @@ int main(int count, char** words) {
         return 1;
     }
     std::string why;
-    if (o.device == "cuda" && gpu::count(why) == 0) {
+    if (o.device == "cuda" && gpu::count(o.mode == "dataparallel" ? o.parts : 1, why) == 0) {
         if (is_rank_zero()) std::fprintf(stderr, "train_chars: --device %s: %s\n", o.device.c_str(), why.c_str());
         return exit_no_device;
     }

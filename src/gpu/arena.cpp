@@ -119,7 +119,7 @@ void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_
             end.peer = peer;
             end.fifo = reinterpret_cast<Fifo*>(arena + layout.fifo(sender, channel));
             end.slots = arena + layout.slots(sender, channel);
-            end.slot_stride = gpu::slot_bytes;
+            end.slot_stride = slot_bytes_of(layout.seats);
             if (Layout::has_lines(channel)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, channel));
             end.in_process = in_process;
             if (!in_process) end.regions = reinterpret_cast<const std::byte* const*>(table_of(peer));

@@ -4,6 +4,7 @@
 // use. Connections with peers that p2p does not reach have their FIFOs in host memory.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
@@ -21,7 +22,15 @@ inline constexpr int collective_channels = 32;
 inline constexpr int pair_channels = 4;  // for sends and receives alone
 inline constexpr int channels_per_peer = collective_channels + pair_channels;
 inline constexpr int line_channels = 4;  // collective channels with lines, the first ones; all pair channels have them
-inline constexpr std::size_t slot_bytes = 32 * 1024;
+inline constexpr std::size_t least_slot_bytes = 32 * 1024;  // also what adapters reach by GPUDirect
+
+/// Bytes of a slot in an arena with `seats` seats. A tile costs some 16 us beside its bytes (an H100), so slots are as
+/// long as 72 MiB for all of them allow.
+constexpr std::size_t slot_bytes_of(int seats) {
+    constexpr std::size_t all = std::size_t{72} << 20, step = 16 * 1024, longest = 256 * 1024;
+    const std::size_t slots = static_cast<std::size_t>(seats * channels_per_peer) * slot_depth;
+    return std::clamp(all / slots / step * step, least_slot_bytes, longest);
+}
 
 /// Offsets in a rank's arena, in bytes. sender: the seat of the rank that writes there (Places::seat).
 struct Layout {
@@ -31,7 +40,7 @@ struct Layout {
     static bool has_lines(int channel) { return channel < line_channels || channel >= gpu::collective_channels; }
     std::size_t fifo(int sender, int channel) const { return number(sender, channel) * sizeof(Fifo); }
     std::size_t slots(int sender, int channel) const {
-        return fifos() + number(sender, channel) * slot_depth * slot_bytes;
+        return fifos() + number(sender, channel) * slot_depth * slot_bytes_of(seats);
     }
     std::size_t lines(int sender, int channel) const {
         const int with_lines = channel < line_channels ? channel : line_channels + channel - gpu::collective_channels;

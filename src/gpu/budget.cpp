@@ -18,7 +18,7 @@ constexpr std::size_t slices_message = 4 * 1024 * 1024;               // longest
 static_assert(line_limit <= line_bytes);
 constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slots for every peer that a program names
 static_assert(host_channels <= tutti::collective_channels);
-static_assert(slot_bytes <= slot_bytes_for(few_ranks + 1));
+static_assert(least_slot_bytes <= slot_bytes_for(few_ranks + 1));
 
 }  // namespace
 
@@ -46,6 +46,7 @@ Budget budget_of(const Places& places) {
                  sharing[info.uuid], r, info.blocks);
         budget.share = std::min(budget.share, share);
     }
+    budget.slot = slot_bytes_of(Places::seats(places.ranks()));
     budget.channels = std::min(gpu::collective_channels, budget.share);
     budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
     // Closing borrowed memory may wait for all kernels of the process on that GPU. Those of a second rank there could
@@ -61,7 +62,7 @@ Budget budget_of(const Places& places) {
 TileLimits limits_of(const Budget& budget) {
     TileLimits l;
     l.line = 128;
-    l.slots = {slot_bytes, budget.channels, slot_share};
+    l.slots = {budget.slot, budget.channels, slot_share};
     l.lines = {line_bytes, std::min(budget.channels, line_channels), line_share};
     l.in_lines = line_limit;
     l.packed_references = false;
@@ -76,11 +77,11 @@ TileLimits limits_of(const Budget& budget) {
 }
 
 TileLimits through_host(TileLimits l, const Budget& budget) {
-    l.slots.message = std::min(l.slots.message, slot_bytes);
+    l.slots.message = std::min(l.slots.message, least_slot_bytes);
     l.slots.channels = std::min(l.slots.channels, budget.channels);
     l.lines = l.slots;
     l.in_lines = line_limit;
-    l.tile = std::min(l.tile, slot_bytes);
+    l.tile = std::min(l.tile, least_slot_bytes);
     return l;
 }
 

@@ -150,39 +150,43 @@ class Cuda : public Gpus {
         check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
     }
 
+    /// One call of the driver, because each collective asks of its buffers. Of memory that CUDA does not know the
+    /// driver says 0 for each attribute.
     Pointee pointee(const void* pointer) const override {
+        static const auto attributes = driver_function<decltype(&cuPointerGetAttributes)>("cuPointerGetAttributes");
         const Somewhere here;
-        cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-        Pointee p;
-        p.device = attributes.device;
-        switch (attributes.type) {
-            case cudaMemoryTypeHost:
-                p.kind = Pointee::Kind::pinned;
-                return p;
-            case cudaMemoryTypeManaged:
-                p.kind = Pointee::Kind::managed;
-                return p;
-            case cudaMemoryTypeDevice:
-                break;
-            default:
-                return p;
-        }
-        p.kind = Pointee::Kind::device;
-        static const auto attribute = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute");
-        const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+        CUmemorytype type{};
+        int device = -1, managed = 0, plain = 0;
         CUdeviceptr base = 0;
+        std::size_t size = 0;
         unsigned long long id = 0;
-        if (attribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
-            attribute(&p.size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) == CUDA_SUCCESS &&
-            attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) == CUDA_SUCCESS) {
-            p.base = reinterpret_cast<std::byte*>(base);
-            p.id = id;
+        CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                       CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                       CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                       CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+        void* values[] = {&type, &device, &managed, &base, &size, &id, &plain};
+        const CUresult result = attributes(std::size(names), names, values, reinterpret_cast<CUdeviceptr>(pointer));
+        if (result != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "cuPointerGetAttributes: error %d", static_cast<int>(result));
+        Pointee p;
+        p.device = device;
+        if (managed != 0) {
+            p.kind = Pointee::Kind::managed;
+        } else if (type == CU_MEMORYTYPE_HOST) {
+            p.kind = Pointee::Kind::pinned;
+        } else if (type == CU_MEMORYTYPE_DEVICE) {
+            p.kind = Pointee::Kind::device;
+            if (size != 0) {
+                p.base = reinterpret_cast<std::byte*>(base);
+                p.size = size;
+                p.id = id;
+            }
+            // Memory of pools and virtual memory has access rights of its own, which peer access does not change.
+            p.peers = plain != 0;
         }
-        // Memory of pools and virtual memory has access rights of its own, which peer access does not change.
-        int plain = 0;
-        p.peers =
-            attribute(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) == CUDA_SUCCESS && plain != 0;
         return p;
     }
 

@@ -53,9 +53,19 @@ inline CUcontext context_of(int device) {
     if (result == CUDA_SUCCESS) result = retain(&context, its);
     if (result != CUDA_SUCCESS)
         fail(tuttiUnhandledCudaError, "GPU %d can't be used: cuDevicePrimaryCtxRetain: error %d%s", device,
-             static_cast<int>(result), result == CUDA_ERROR_OUT_OF_MEMORY ? ", its memory is full" : "");
+             static_cast<int>(result),
+             result == CUDA_ERROR_OUT_OF_MEMORY ? ", its memory is full, or under MPS its hardware queues are taken: "
+                                                  "then lower CUDA_DEVICE_MAX_CONNECTIONS in all processes"
+                                                : "");
     slot.store(context, std::memory_order_release);
     return context;
+}
+
+/// The calling thread's context; nullptr if it has none.
+inline CUcontext current_context() {
+    static const auto current = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
+    CUcontext own = nullptr;
+    return current(&own) == CUDA_SUCCESS ? own : nullptr;
 }
 
 /// Makes the device's context current while it lives, and the previous one afterwards. cudaSetDevice would not do: to
@@ -65,27 +75,32 @@ class OnDevice {
   public:
     explicit OnDevice(int device) {
         static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
-        const CUresult result = push(context_of(device));
+        const CUcontext wanted = context_of(device);
+        pushed_ = current_context() != wanted;
+        if (!pushed_) return;
+        const CUresult result = push(wanted);
         if (result != CUDA_SUCCESS)
             fail(tuttiUnhandledCudaError, "cuCtxPushCurrent of GPU %d: error %d", device, static_cast<int>(result));
         any.store(device, std::memory_order_relaxed);
     }
     ~OnDevice() {
+        if (!pushed_) return;
         static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
         CUcontext own = nullptr;
         pop(&own);
     }
     OnDevice(const OnDevice&) = delete;
     inline static std::atomic<int> any{0};  // some device that has a context
+
+  private:
+    bool pushed_;
 };
 
 /// For calls that need any current context: without one, the runtime would make one on device 0.
 class Somewhere {
   public:
     Somewhere() {
-        static const auto current = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
-        CUcontext own = nullptr;
-        if (current(&own) != CUDA_SUCCESS || own == nullptr) on_.emplace(OnDevice::any.load(std::memory_order_relaxed));
+        if (current_context() == nullptr) on_.emplace(OnDevice::any.load(std::memory_order_relaxed));
     }
 
   private:
@@ -99,8 +114,9 @@ inline cudaError_t device_of_stream(cudaStream_t stream, int& device) {
     static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
     static const auto pop = driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent");
     CUcontext context = nullptr, own = nullptr;
-    if (context_of(stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS)
-        return cudaErrorInvalidResourceHandle;
+    if (context_of(stream, &context) != CUDA_SUCCESS) return cudaErrorInvalidResourceHandle;
+    if (context == current_context()) return cudaGetDevice(&device);
+    if (push(context) != CUDA_SUCCESS) return cudaErrorInvalidResourceHandle;
     const cudaError_t result = cudaGetDevice(&device);
     pop(&own);
     return result;

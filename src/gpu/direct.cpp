@@ -7,7 +7,7 @@ namespace tutti::gpu {
 namespace {
 
 constexpr std::size_t page = 64 * 1024;  // the largest page of hosts with GPUs
-constexpr std::size_t channel_bytes = slot_depth * gpu::slot_bytes, table_bytes = channels_per_link * channel_bytes;
+constexpr std::size_t channel_bytes = slot_depth * least_slot_bytes, table_bytes = channels_per_link * channel_bytes;
 static_assert(2 * table_bytes % page == 0, "the driver gives away whole pages");
 
 /// Owns the allocation, from whose first whole page on the slots lie.
@@ -47,7 +47,7 @@ std::unique_ptr<DeviceSlots> direct_slots(Gpus& gpus, int device, const DirectWi
         auto slots = std::make_unique<DeviceSlots>();
         slots->memory = {owner->first_page(), 2 * table_bytes};
         slots->fd = gpus.export_pages(device, slots->memory.data(), slots->memory.size());
-        const SlotTable first{slots->memory.data(), channel_bytes, gpu::slot_bytes};
+        const SlotTable first{slots->memory.data(), channel_bytes, least_slot_bytes};
         if (wish.reads) slots->out = first;
         if (arrival != Arrival::unsure) slots->in = {first.base + table_bytes, first.channel_stride, first.stride};
         slots->whole = std::move(owner);

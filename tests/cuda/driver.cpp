@@ -94,26 +94,40 @@ CUresult get_current(CUcontext* out) {
     });
 }
 
-CUresult pointer_get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+/// Of memory that no context knows it says 0, as the driver does.
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void** data, CUdeviceptr pointer) {
     return in_driver([&] {
         const Allocation* const a = allocation_at(reinterpret_cast<const void*>(pointer));
-        if (a == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        switch (attribute) {
-            case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *static_cast<CUdeviceptr*>(data) = reinterpret_cast<CUdeviceptr>(a->base);
-                return CUDA_SUCCESS;
-            case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *static_cast<std::size_t*>(data) = a->bytes;
-                return CUDA_SUCCESS;
-            case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-                *static_cast<unsigned long long*>(data) = a->id;
-                return CUDA_SUCCESS;
-            case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                *static_cast<unsigned*>(data) = a->kind == Allocation::Kind::device ? 1 : 0;
-                return CUDA_SUCCESS;
-            default:
-                return CUDA_ERROR_INVALID_VALUE;
+        for (unsigned i = 0; i < count; ++i) {
+            switch (which[i]) {
+                case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                    *static_cast<CUmemorytype*>(data[i]) = a == nullptr     ? CUmemorytype{}
+                                                           : a->on_device() ? CU_MEMORYTYPE_DEVICE
+                                                                            : CU_MEMORYTYPE_HOST;
+                    break;
+                case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                    *static_cast<int*>(data[i]) = a != nullptr ? a->device : cudaInvalidDeviceId;
+                    break;
+                case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+                    *static_cast<unsigned*>(data[i]) = 0;
+                    break;
+                case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                    *static_cast<CUdeviceptr*>(data[i]) = a != nullptr ? reinterpret_cast<CUdeviceptr>(a->base) : 0;
+                    break;
+                case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                    *static_cast<std::size_t*>(data[i]) = a != nullptr ? a->bytes : 0;
+                    break;
+                case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+                    *static_cast<unsigned long long*>(data[i]) = a != nullptr ? a->id : 0;
+                    break;
+                case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+                    *static_cast<unsigned*>(data[i]) = a != nullptr && a->kind == Allocation::Kind::device ? 1 : 0;
+                    break;
+                default:
+                    return CUDA_ERROR_INVALID_VALUE;
+            }
         }
+        return CUDA_SUCCESS;
     });
 }
 
@@ -166,7 +180,7 @@ void* function_named(const char* name) {
         entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent", push_current),
         entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent", pop_current),
         entry<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent", get_current),
-        entry<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute", pointer_get_attribute),
+        entry<decltype(cuPointerGetAttributes)>("cuPointerGetAttributes", pointer_get_attributes),
         entry<decltype(cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange", get_handle_for_range),
         entry<decltype(cuStreamGetCtx)>("cuStreamGetCtx", stream_get_context),
     };

@@ -27,11 +27,12 @@ template <class T>
 T attribute(CUpointer_attribute which, const void* pointer) {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found);
+    cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &function, 12000, cudaEnableDefault, &found);
     REQUIRE(function != nullptr);
     T value{};
-    const auto get = reinterpret_cast<decltype(&cuPointerGetAttribute)>(function);
-    REQUIRE(get(&value, which, reinterpret_cast<CUdeviceptr>(pointer)) == CUDA_SUCCESS);
+    const auto get = reinterpret_cast<decltype(&cuPointerGetAttributes)>(function);
+    void* values[] = {&value};
+    REQUIRE(get(1, &which, values, reinterpret_cast<CUdeviceptr>(pointer)) == CUDA_SUCCESS);
     return value;
 }
 
@@ -63,6 +64,10 @@ TEST_CASE("what is known of pointers", "[memory]") {
     CHECK(id != attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, other));
     CHECK(attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory) == 1);
     CHECK(attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pool) == 0);
+    CHECK(attribute<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory) == CU_MEMORYTYPE_DEVICE);
+    CHECK(attribute<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pinned) == CU_MEMORYTYPE_HOST);
+    CHECK(attribute<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &local) == CUmemorytype{});
+    CHECK(attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory) == 1);
     CHECK(allocations(1) == 3);
     CHECK(cudaFreeAsync(pool, nullptr) == cudaSuccess);
     CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);

@@ -84,7 +84,7 @@ TEST_CASE("GPUs, their places: one pair that p2p does not join changes how all a
     const TileLimits limits = gpu::through_host(hosts, budget);
     const Tiling c = tile(10'000'000, 4, {3, 1}, limits);
     CHECK(c.channels == 4);
-    CHECK(c.tile * 4 <= gpu::slot_bytes);
+    CHECK(c.tile * 4 <= gpu::least_slot_bytes);
     CHECK_FALSE(c.in_lines);
     CHECK(tile(100, 4, {1, 1}, limits).in_lines);
 }

@@ -440,6 +440,26 @@ static void environment(const char* self) {
     for (r = 0; r < 2; ++r) EXPECT(waitpid(children[r], &status, 0) == children[r] && status == 0);
 }
 
+/* In place nothing is promised but what stays where it is: a rank's row for itself. */
+static void all_to_all_in_place(void) {
+    enum { ranks = 3, row = 1000 };
+    static int rows[ranks][ranks][row];
+    ncclComm_t comms[ranks];
+    int r, i;
+    CALL(ncclCommInitAll(comms, ranks, NULL));
+    for (r = 0; r < ranks; ++r)
+        for (i = 0; i < row; ++i) rows[r][r][i] = 1000 * r + i;
+    CALL(ncclGroupStart());
+    for (r = 0; r < ranks; ++r) CALL(ncclAlltoAll(rows[r], rows[r], row, ncclInt, comms[r], NULL));
+    CALL(ncclGroupEnd());
+    for (r = 0; r < ranks; ++r)
+        for (i = 0; i < row; ++i) EXPECT(rows[r][r][i] == 1000 * r + i);
+    EXPECT(ncclAlltoAll(rows, rows, row, (ncclDataType_t)99, comms[0], NULL) == ncclInvalidArgument);
+    EXPECT(ncclAlltoAll(rows, rows, row, ncclInt, NULL, NULL) == ncclInvalidArgument);
+    EXPECT(sum_of_ones(comms, ranks) == ranks);
+    destroy_all(comms, ranks);
+}
+
 int main(int argc, char** argv) {
     if (argc > 1) environment_one();
     settings(); /* before the environment is read */
@@ -450,6 +470,7 @@ int main(int argc, char** argv) {
     families();
     memory();
     one_sided();
+    all_to_all_in_place();
     suspension();
     simulation();
     environment(argv[0]);

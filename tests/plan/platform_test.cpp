@@ -205,16 +205,21 @@ TEST_CASE("a call that was decided with others of its size runs within the limit
 TEST_CASE("GPUs of processes: long tiles only where all ranks are known to see all buffers") {
     constexpr std::size_t bytes = std::size_t{256} << 20;
     for (const bool lends : {false, true}) {
-        const gpu::Budget budget{
-            .share = 32, .channels = 32, .pair_channels = 4, .by_reference = !lends, .lends = lends, .across = !lends};
+        const gpu::Budget budget{.share = 32,
+                                 .channels = 32,
+                                 .pair_channels = 4,
+                                 .slot = gpu::slot_bytes_of(4),
+                                 .by_reference = !lends,
+                                 .lends = lends,
+                                 .across = !lends};
         for (const Collective c : {Collective::all_reduce, Collective::all_to_all}) {
             Tuner tuner(gpu_platform(4, budget), {}, false, nullptr);
-            CHECK(tuner.choose({.collective = c, .bytes = bytes}).tiling.tile == gpu::slot_bytes);
-            CHECK(tuner.choose({.collective = c, .bytes = bytes, .mappable = true}).tiling.tile ==
-                  64 * gpu::slot_bytes);
+            CHECK(tuner.choose({.collective = c, .bytes = bytes}).tiling.tile == budget.slot);
+            CHECK(tuner.choose({.collective = c, .bytes = bytes, .mappable = true}).tiling.tile == std::size_t{2}
+                                                                                                       << 20);
         }
         const TileLimits of_pairs = pair_limits(bytes, false, gpu_platform(4, budget));
-        CHECK(tile(bytes, 1, {.sends_slices = true}, of_pairs).tile == gpu::slot_bytes);
+        CHECK(tile(bytes, 1, {.sends_slices = true}, of_pairs).tile == budget.slot);
     }
 }
 

@@ -46,12 +46,6 @@ class Surroundings(unittest.TestCase):
         self.assertTrue(0 < int(lines[0][5]) < 65536)
         self.assertRegex(lines[0][6], "^[0-9a-f]{64}$")
 
-    def test_queues_of_gpus(self):
-        for given, expected in (({}, "32\n"), ({"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4\n")):
-            inherited = {name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"}
-            done = run("-n", "1", "sh", "-c", "echo $CUDA_DEVICE_MAX_CONNECTIONS", env=inherited | given)
-            self.assertEqual(done.stdout, expected)
-
     def test_secret_is_fresh(self):
         secrets = {run("-n", "1", "sh", "-c", "echo $TUTTI_SECRET").stdout for _ in range(2)}
         self.assertEqual(len(secrets), 2)

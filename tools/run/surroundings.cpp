@@ -52,9 +52,6 @@ void set_common_variables(const Options& options) {
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", std::to_string(free_port()));
     set("TUTTI_SECRET", fresh_secret());
-    // Streams of threads that share a GPU wait for each other, so they need hardware queues of their own: 32 is the
-    // most that CUDA has.
-    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) die("cannot set a variable");
     for (const auto& [name, value] : options.variables) set(name.c_str(), value);
 }
 
