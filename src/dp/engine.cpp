@@ -316,7 +316,7 @@ void Engine::update_all() {
         progress_.half = false, progress_.updated = progress_.begun;
         if (unsent) throw Error(*unsent);
         const auto received = [this, step = progress_.begun] { progress_.received = step; };
-        beside ? void(worker_->enqueue(received)) : received();
+        beside ? void(worker_->enqueue(received, Worker::gathers)) : received();
     });
     statistics_.change([&](auto& all) { all.steps = progress_.begun; });
     // On GPUs all ranks must sweep together, so they do it now and then, in the same steps.

@@ -195,6 +195,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"wholeUpdates", o.wholeUpdates, 0, 0, 1},
         {"prefetch", o.prefetch, 1, 0, 1 << 20},
         {"overlapParamGather", o.overlapParamGather, 0, 0, 1},
+        {"separateGathers", o.separateGathers, 0, 0, 1},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -319,11 +320,11 @@ std::string Options::describe(bool rates) const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload %d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, "
-        "whole %d, prefetch %d, overlap %d, clip values %g, ",
+        "whole %d, prefetch %d, overlap %d, separate gathers %d, clip values %g, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
         offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates, prefetch,
-        overlapParamGather, clipValue);
+        overlapParamGather, separateGathers, clipValue);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;

@@ -261,7 +261,7 @@ void Reducer::rescale_residuals(double factor) {
 void Reducer::spread(const Bucket& b, std::byte* into) const {
     if (storage_.options().replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
-    const tuttiComm_t comm = ranks_.comm();
+    const tuttiComm_t comm = ranks_.gathers();
     const std::byte* own = b.own_count > 0 ? b.own_data : nullptr;
     if (own != nullptr && own == b.host_data) {  // offloaded
         std::byte* const here = into + b.own_begin * size_of(b.data_type);
@@ -272,13 +272,13 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
         const int server = storage_.options().server_of(ranks_.size());
         must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
     } else if (all_own() && b.even) {
-        must(tuttiAllGather(own, into, b.own_count, type, ranks_.group(), jobs().stream()));
+        must(tuttiAllGather(own, into, b.own_count, type, ranks_.gathers_in_group(), jobs().stream()));
     } else {
         const std::vector<std::size_t> counts = counts_of(b, all_own() ? ranks_.shards().owners : ranks_.size());
         std::vector<std::size_t> offsets(counts.size(), 0);
         std::partial_sum(counts.begin(), counts.end() - 1, offsets.begin() + 1);
         must(tuttiAllGatherv(own, b.own_count, into, counts.data(), offsets.data(), type,
-                             all_own() ? ranks_.group() : comm, jobs().stream()));
+                             all_own() ? ranks_.gathers_in_group() : comm, jobs().stream()));
     }
 }
 
