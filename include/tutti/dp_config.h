@@ -1,4 +1,5 @@
-/* Tutti: the modes, parameters and settings of data parallelism; dp.h includes it. Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0 */
+/* Tutti: the modes, parameters and settings of data parallelism. Include tutti/dp.h, which is the manual.
+ * Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0 */
 #ifndef TUTTI_DP_CONFIG_H_
 #define TUTTI_DP_CONFIG_H_
 

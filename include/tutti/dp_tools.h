@@ -1,4 +1,5 @@
-/* Tutti: one process with many devices, grids of ranks, samples; dp.h includes it. Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0 */
+/* Tutti: one process with many devices, grids of ranks, samples. Include tutti/dp.h, which is the manual.
+ * Copyright the Tutti authors. SPDX-License-Identifier: Apache-2.0 */
 #ifndef TUTTI_DP_TOOLS_H_
 #define TUTTI_DP_TOOLS_H_
 
