@@ -196,6 +196,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"prefetch", o.prefetch, 1, 0, 1 << 20},
         {"overlapParamGather", o.overlapParamGather, 0, 0, 1},
         {"separateGathers", o.separateGathers, 0, 0, 1},
+        {"updateThreads", o.updateThreads, o.onArrival == 1 ? 0 : 1, 1, 256},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -204,7 +205,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"elastic", o.elastic, 0, 0, 1},
         {"nanCheck", o.nanCheck, 0, 0, 1},
         {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
-    if (o.powerRank == 0) o.powerRank = TUTTI_UNDEF_INT;
+    for (int* const field : {&o.powerRank, &o.updateThreads})
+        if (*field == 0) *field = TUTTI_UNDEF_INT;
     for (const auto& [name, value, fallback, least, most] : fields) {
         if (value == TUTTI_UNDEF_INT)
             value = fallback;
