@@ -267,11 +267,11 @@ typedef struct {
                             communicators of their own, and on CPUs by a thread of its own, so that gathers and
                             reductions do not wait for each other. The same bits. Ranks on GPUs enqueue both on
                             config.stream, in order, so that it gains nothing there. Default 0 */
-    int updateThreads;   /* how many threads of this rank make updates on a CPU, at the same time: ranks on CPUs, and
-                            config.offload. The same bits. Not for tuttiDpLamb and updates of whole parameters; an update
-                            of yours (tuttiDpCallback) is called by one thread. onArrival: threads of a server. May differ
-                            from rank to rank, for instance for a server on a CPU. Default 1; onArrival: the number of
-                            cores of the process, at most 8 */
+    int updateThreads;   /* how many threads of this rank make updates on a CPU at the same time (ranks on CPUs, and
+                            config.offload). The same bits. Not for tuttiDpLamb and updates of whole parameters; an
+                            update of yours (tuttiDpCallback) is called by one thread. onArrival: the threads of a
+                            server. May differ from rank to rank, for instance for a server on a CPU. Default 1;
+                            onArrival: the number of cores of the process, at most 8 */
 } tuttiDpConfig_t;
 
 #define TUTTI_DP_CONFIG_MAGIC 0x54754450u

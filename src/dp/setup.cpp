@@ -21,7 +21,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
             storage_.create(ranks_.shards(), backward_order(parameters()));
             reducer_.make_compression();
             units_.lay_out();
-            updater_.make_crew();
+            updater_.start_threads();
             start_iterations(options().rebuild);
             start_worker();
         });

@@ -56,16 +56,16 @@ void Updater::set_norms(std::span<const Norms> norms) {
     for (const Norms& its : norms) ratios_.push_back(trust_ratio(its));
 }
 
-/// Updates a piece; on a host with all threads of the crew, if it is long enough. Each element is updated by itself, so
+/// Updates a piece; on a host with all threads, if it is long enough. Each element is updated by itself, so
 /// the bits do not depend on the threads.
 void Updater::share_out(const Bucket& b, const Piece& piece, const Place& place) {
     constexpr std::size_t least = std::size_t{1} << 14;  // elements, which take longer than to wake a thread
     const Backends& backends = storage_.backends();
     const bool divides =
         (!backends.on_gpu || backends.offloads) && !place.how.whole && place.how.optimizer->kind != tuttiDpCallback;
-    const std::size_t parts = divides ? std::clamp<std::size_t>(piece.count / least, 1, crew_.size()) : 1;
+    const std::size_t parts = divides ? std::clamp<std::size_t>(piece.count / least, 1, threads_.size()) : 1;
     const auto cut = [&](std::size_t i) { return i == parts ? piece.count : piece.count / parts * i / 64 * 64; };
-    crew_.each(parts, [&](std::size_t i) {
+    threads_.each(parts, [&](std::size_t i) {
         const std::size_t from = cut(i);
         backends.states->update(place.how, {piece.parameter, piece.first + from, cut(i + 1) - from, piece.at + from},
                                 b.data_type, place.values + from * size_of(b.data_type), b.type,

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "dp/crew.hpp"
 #include "dp/iteration.hpp"
 #include "dp/lamb.hpp"
 #include "dp/storage.hpp"
+#include "dp/update_threads.hpp"
 
 namespace tutti::dp {
 
@@ -25,7 +25,7 @@ class Updater {
     Updater(Storage& storage, const Iteration& iteration)
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
     /// Starts the threads of config.updateThreads.
-    void make_crew() { crew_ = Crew(storage_.options().updateThreads); }
+    void start_threads() { threads_ = UpdateThreads(storage_.options().updateThreads); }
     /// Begins a step. With config.offload, copies the owned gradients to the host and waits for that.
     void begin();
     /// tuttiDpLamb: returns, by parameter, the norms of the elements that this rank owns. Makes no update.
@@ -49,7 +49,7 @@ class Updater {
     std::vector<float> ratios_;  // tuttiDpLamb: by parameter, its trust_ratio()
     Storage& storage_;
     const Iteration& iteration_;
-    Crew crew_{1};
+    UpdateThreads threads_{1};
 };
 
 }  // namespace tutti::dp

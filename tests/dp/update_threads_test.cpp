@@ -6,9 +6,9 @@
 #include <sstream>
 #include <thread>
 
-#include "dp/crew.hpp"
 #include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
+#include "dp/update_threads.hpp"
 #include "harness/catch.hpp"
 #include "harness/folder.hpp"
 
@@ -17,12 +17,12 @@ using namespace tutti::harness;
 
 constexpr int pause_ms = 40;
 
-TEST_CASE("a crew works on all parts at the same time, and again") {
-    dp::Crew crew(3);
-    REQUIRE(crew.size() == 3);
+TEST_CASE("update threads work on all parts at the same time, and again") {
+    dp::UpdateThreads threads(3);
+    REQUIRE(threads.size() == 3);
     for (const std::size_t parts : {3u, 1u, 2u, 3u}) {
         std::atomic<std::size_t> here{0}, met{0};
-        crew.each(parts, [&](std::size_t) {
+        threads.each(parts, [&](std::size_t) {
             ++here;
             for (int ms = 0; ms < 20000 && here < parts; ++ms)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));

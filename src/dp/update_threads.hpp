@@ -10,10 +10,10 @@
 namespace tutti::dp {
 
 /// Used by one thread at a time. Its threads end with it.
-class Crew {
+class UpdateThreads {
   public:
     /// threads: at least 1. The first one is the caller's; the others are made here.
-    explicit Crew(int threads) {
+    explicit UpdateThreads(int threads) {
         for (int t = 1; t < threads; ++t)
             others_.push_back(std::make_unique<Worker>(Worker::Runs::beside, 1, [](const Error&) {}));
     }
