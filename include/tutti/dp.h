@@ -48,6 +48,8 @@
  *        CheckEqual, FindNan, Save, Load. So do GradReady and Synchronize with tuttiDpTopK and tuttiDpPowerSgd, which
  *        work on the host.
  *      - Times in statistics are those of enqueuing.
+ *      - Norms for clipping are sums in fp64, in the order of owners. If all ranks are on CPUs they are exact, so that
+ *        they have the same bits in all modes (except of gradients in float64).
  *      - A later call reports the failure of a kernel. A Step after it may have spoilt the parameters, unless
  *        config.elastic is 1: load a checkpoint.
  *      - Updates of your own (tuttiDpCallback), tuttiDpLamb and tuttiDpMuon need config.offload on GPUs that make
