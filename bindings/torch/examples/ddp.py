@@ -4,9 +4,9 @@
     python3 bindings/torch/examples/ddp.py             # starts two ranks
     torchrun --nproc-per-node 2 bindings/torch/examples/ddp.py
 
-Each rank has the same network three times: wrapped in unmodified DistributedDataParallel over either backend, and alone,
-which shows how long the computation takes. They take turns, some steps each, so that whatever else the machine does
-meets all.
+Each rank has the same network three times: wrapped in unmodified DistributedDataParallel over either backend, and
+alone, which shows how long the computation takes. They take turns, some steps each, so that whatever else the machine
+does meets all.
 """
 import argparse
 import os
