@@ -5,8 +5,7 @@
 //   central   it goes to one rank, which also works, and the sum comes back (tutti/ps.h, a server that only sums)
 //   sharded   the same, and all ranks serve a part each
 //   zero1, zero2, zero3, and zero1-overlap, zero2-overlap (config.overlapParamGather): 16 layers, each a unit; a third
-//   of
-//             the pass goes forward, and the rest back
+//             of the pass goes forward, and the rest back
 //
 // Rank 0 prints the median over all steps of the slowest rank's time.
 #include <tutti/dp.h>
@@ -27,8 +26,9 @@ namespace {
 
 struct Options {
     std::string mode = "ring";
-    double mib = 2, pass_ms = 200;
-    int steps = 7;
+    double mib = 2, pass_ms = 200, last = 0;
+    int steps = 7, prefetch = 1;
+    bool separate = false;
 };
 
 void must(tuttiResult_t result) {
@@ -80,7 +80,8 @@ std::vector<double> layers(tuttiComm_t comm, std::size_t count, const Options& o
     std::vector<tuttiDpParameter_t> parameters(units);
     for (std::size_t u = 0; u < units; ++u) {
         parameters[u].name = names[u].c_str();
-        parameters[u].count = std::max<std::size_t>(count / units, 1);
+        const double part = o.last == 0 ? 1.0 / units : u + 1 == units ? o.last : (1 - o.last) / (units - 1);
+        parameters[u].count = std::max<std::size_t>(static_cast<std::size_t>(part * static_cast<double>(count)), 1);
         parameters[u].type = tuttiFloat32;
         parameters[u].gradType = tuttiDpSameType;
         parameters[u].unit = static_cast<int>(u);
@@ -89,6 +90,8 @@ std::vector<double> layers(tuttiComm_t comm, std::size_t count, const Options& o
     config.mode = o.mode[4] == '1' ? tuttiDpZero1 : o.mode[4] == '2' ? tuttiDpZero2 : tuttiDpZero3;
     config.optimizer.kind = tuttiDpAdamW;
     config.overlapParamGather = o.mode.ends_with("overlap");
+    config.separateGathers = o.separate;
+    config.prefetch = o.prefetch;
     config.bucketBytes = config.firstBucketBytes = parameters[0].count * sizeof(float);
     tuttiDp_t dp = nullptr;
     must(tuttiDpCreate(&dp, parameters.data(), units, &config, comm));
@@ -148,6 +151,13 @@ int main(int count, char** words) {
         ->check(CLI::Range(0.0, 1e6))
         ->capture_default_str();
     app.add_option("--steps", o.steps)->check(CLI::Range(1, 100000))->capture_default_str();
+    app.add_option("--prefetch", o.prefetch, "zero3: units that are fetched ahead")
+        ->check(CLI::Range(0, 16))
+        ->capture_default_str();
+    app.add_option("--last", o.last, "zero*: the part of all bytes that the last layer has; 0: as much as the others")
+        ->check(CLI::Range(0.0, 0.9))
+        ->capture_default_str();
+    app.add_flag("--separate-gathers", o.separate, "zero3, and overlap: gathers have communicators of their own");
     CLI11_PARSE(app, count, words);
     try {
         tuttiComm_t comm = nullptr;

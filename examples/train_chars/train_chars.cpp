@@ -325,8 +325,10 @@ int main(int count, char** words) {
         ->capture_default_str();
     app.add_option("--servers", o.servers, "ps, ps-sharded, async, async-arrival, push-pull: how many ranks serve")
         ->check(CLI::Range(1, 1024));
-    app.add_option("--hsdp", groups,
-                   "zero1, zero2, zero3: GROUPSxRANKS, 2x4 say, or host; each group has a copy of what is sharded");
+    app.add_option(
+        "--hsdp", groups,
+        "zero1, zero2, zero3 (the default with it): GROUPSxRANKS, 2x4 say, or host; each group has a copy of "
+        "what is sharded");
     app.add_flag("--dedicated", o.dedicated, "ranks that serve do nothing else");
     app.add_option("--slow-rank", o.slow_rank, "a rank that takes three times as long for its passes");
     app.add_option("--text", o.text, "file to learn")->capture_default_str();
@@ -346,6 +348,7 @@ int main(int count, char** words) {
                  "ranks have different numbers of batches: the first one as many as --steps, the last about half");
     app.add_flag("--quiet", o.quiet, "no progress");
     CLI11_PARSE(app, count, words);
+    if (!groups.empty() && app.count("--mode") == 0) o.mode = "zero3";
     if (!read_staleness(staleness, o) || !read_groups(groups, o)) return 1;
     const bool of_servers = o.on_arrival() || o.mode == "push-pull";
     if (o.fp16 && (o.device != "cpu" || o.mode == "async" || o.mode == "dataparallel" || of_servers)) {

@@ -11,7 +11,7 @@ namespace {
 
 /// The same parameters, registered on one rank that owns all of them and updates them itself.
 Registration alone(Registration all) {
-    all.options.mode = tuttiDpZero2;  // a mode in which gradients are borrowed only when they are written
+    all.options.mode = tuttiDpZero2;  // its values lie bucket by bucket
     all.options.onArrival = all.options.dedicated = all.options.servers = 0;
     all.options.staleness = -1;
     for (Parameter& p : all.parameters) p.data = p.grad = nullptr;
@@ -24,7 +24,8 @@ Registration alone(Registration all) {
 /// All values and states of the layer, in a Storage of one rank.
 class OnArrival::Whole {
   public:
-    explicit Whole(const Registration& like) : registration_(alone(like)), storage_(registration_, backends_) {
+    explicit Whole(const Registration& like)
+        : registration_(alone(like)), storage_(registration_, backends_, Storage::Holds::no_gradients) {
         backends_ = Backends::of(TUTTI_DEVICE_CPU, registration_.options);
         Ranks::Roster roster = Ranks::meet(alone_.comm, shared_host(), false, Verdict{});
         std::vector<Shards> shards = deal_shards(registration_.options, roster.hosts, true);
@@ -48,7 +49,7 @@ class OnArrival::Whole {
     std::byte* values(std::size_t still) const { return storage_.values_of(still); }
     std::size_t bytes() const {
         const tuttiDpMemory_t its = storage_.memory();
-        return its.parameters + its.gradients + its.states;
+        return its.parameters + its.states;
     }
 
     /// Calls body(memory, at, bytes) for each array of a part: its memory here, and its offset in the part's Snapshot.

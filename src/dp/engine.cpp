@@ -298,25 +298,16 @@ void Engine::update_all() {
         }
         updater_.count();
         progress_.half = true;
-        const bool beside = options().overlaps_gather();
-        std::optional<Error> unsent;  // if a rank has died, the others still update all that they own
-        for (std::size_t i = 0, count = storage_.buckets().size(); i < count; ++i) {
+        const bool sends = !options().replicated() && options().mode != tuttiDpZero3;
+        for (std::size_t i = storage_.buckets().size(); i-- > 0;) {
             // The last bucket has the first layers, which the next forward pass needs first.
-            Bucket& b = storage_.buckets()[beside ? count - 1 - i : i];
+            Bucket& b = storage_.buckets()[i];
             updater_.update(b, options().optimizer, loss_scale_.factor());
-            if (beside) units_.send(*worker_, b);
-            if (beside || options().mode == tuttiDpZero3 || unsent) continue;
-            try {
-                reducer_.spread(b, b.data);
-                storage_.copy_out(b, b.data);
-            } catch (...) {
-                unsent = caught();
-            }
+            if (sends) units_.send(*worker_, b);  // while the next bucket is updated; also if a rank has died
         }
         progress_.half = false, progress_.updated = progress_.begun;
-        if (unsent) throw Error(*unsent);
-        const auto received = [this, step = progress_.begun] { progress_.received = step; };
-        beside ? void(worker_->enqueue(received)) : received();
+        worker_->enqueue([this, step = progress_.begun] { progress_.received = step; }, Worker::gathers);
+        if (!options().overlaps_gather()) worker_->drain();
     });
     statistics_.change([&](auto& all) { all.steps = progress_.begun; });
     // On GPUs all ranks must sweep together, so they do it now and then, in the same steps.

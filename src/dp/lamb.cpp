@@ -1,16 +1,14 @@
 #include "dp/lamb.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include "dp/numbers.hpp"
 
 namespace tutti::dp {
 namespace {
 
-constexpr std::size_t rows = 1024;   // elements at a time, so that converted values stay in the L1 cache
+constexpr std::size_t rows = 1024;  // elements at a time, so that converted values stay in the L1 cache
 static_assert(rows <= ExactSum::additions);
 constexpr std::size_t together = 8;  // squares that are first added as doubles; no shard ends between them ...
 constexpr std::size_t several = 64;  // ... in parameters of this many elements, which begin in cache lines of their own
@@ -52,36 +50,6 @@ void each_row(const Piece& piece, DataType data_type, void* values, DataType gra
 }
 
 }  // namespace
-
-void ExactSum::add(double x) {
-    if (!std::isfinite(x)) ++not_finite_;
-    if (!std::isfinite(x) || x == 0) return;
-    const auto bits = std::bit_cast<std::uint64_t>(x);
-    const std::uint64_t mantissa = (bits & ((std::uint64_t{1} << 52) - 1)) | std::uint64_t{1} << 52;
-    const int at = static_cast<int>(bits >> 52) - 1023 - 52 - lowest;
-    const auto limb = static_cast<std::size_t>(at / 32);
-    const std::uint64_t low = (mantissa & UINT32_MAX) << (at % 32), high = (mantissa >> 32) << (at % 32);
-    limbs_[limb] += static_cast<std::int64_t>(low & UINT32_MAX);
-    limbs_[limb + 1] += static_cast<std::int64_t>((low >> 32) + (high & UINT32_MAX));
-    limbs_[limb + 2] += static_cast<std::int64_t>(high >> 32);
-}
-
-void ExactSum::carry() {
-    for (std::size_t i = 0; i + 1 < limbs_.size(); ++i) {
-        limbs_[i + 1] += limbs_[i] >> 32;
-        limbs_[i] &= UINT32_MAX;
-    }
-}
-
-double ExactSum::value() const {
-    if (not_finite_ != 0) return std::numeric_limits<double>::quiet_NaN();
-    ExactSum carried = *this;
-    carried.carry();
-    double sum = 0;
-    for (std::size_t i = limbs_.size(); i-- > 0;)
-        sum += std::ldexp(static_cast<double>(carried.limbs_[i]), static_cast<int>(i) * 32 + lowest);
-    return sum;
-}
 
 void measure(const Update& how, const Piece& piece, std::size_t parameter_count, DataType data_type, void* weights,
              DataType grad_type, const void* gradients, const States& states, Norms& into) {

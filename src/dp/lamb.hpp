@@ -4,34 +4,12 @@
 //     Y. You et al.: Large batch optimization for deep learning: training BERT in 76 minutes. ICLR 2020, algorithm 2.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <limits>
 
+#include "dp/exact_sum.hpp"
 #include "dp/optimizer.hpp"
 
 namespace tutti::dp {
-
-/// An exact sum of non-negative doubles, in limbs of 32 bits. It has the same bits in whatever order, and on whatever
-/// ranks, they are added: two sums are added limb by limb, as int64. The doubles must be sums of a few squares of
-/// floats: less than 2^260, and without bits below 2^-350.
-class ExactSum {
-  public:
-    void add(double x);
-    /// The most additions between two calls of carry(), or before the first.
-    static constexpr std::int64_t additions = std::int64_t{1} << 30;
-    /// Leaves less than 2^32 in each limb but the last, which sums do not reach.
-    void carry();
-    /// The sum; NaN if an infinity or a NaN was added.
-    double value() const;
-
-  private:
-    static constexpr int limbs = 21, lowest = -352;  // lowest: exponent of the first limb's lowest bit
-    // An addition puts less than 1.5 * 2^32 into a limb: up to 32 bits of one half of a mantissa, and 31 of the other.
-    static_assert(additions <= (std::numeric_limits<std::int64_t>::max() - UINT32_MAX) / (std::int64_t{3} << 31));
-    std::array<std::int64_t, limbs> limbs_{};
-    std::int64_t not_finite_ = 0;
-};
 
 /// The squared 2-norms of a parameter's weights and of its step.
 struct Norms {

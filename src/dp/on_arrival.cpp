@@ -35,6 +35,7 @@ ps::Node::Request OnArrival::node_request(const char* function, std::optional<Er
         config.dedicated = o.dedicated_servers(ranks) > 0;
         config.optimizer = o.optimizer;
         config.staleness = o.staleness;
+        config.threads = o.updateThreads;
         request.settings = ps::read_settings(&config, ranks);
         std::vector<tuttiPsKey_t> keys;
         for (const Parameter& p : registration_.parameters) {

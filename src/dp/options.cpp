@@ -195,6 +195,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"wholeUpdates", o.wholeUpdates, 0, 0, 1},
         {"prefetch", o.prefetch, 1, 0, 1 << 20},
         {"overlapParamGather", o.overlapParamGather, 0, 0, 1},
+        {"separateGathers", o.separateGathers, 0, 0, 1},
+        {"updateThreads", o.updateThreads, o.onArrival == 1 ? 0 : 1, 1, 256},
         {"staleness", o.staleness, -1, o.onArrival == 1 ? TUTTI_DP_UNBOUNDED : 0, o.onArrival == 1 ? INT_MAX : 64},
         {"exactDelay", o.exactDelay, 0, 0, 1},
         {"powerRank", o.powerRank, 2, 1, 64},
@@ -203,7 +205,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"elastic", o.elastic, 0, 0, 1},
         {"nanCheck", o.nanCheck, 0, 0, 1},
         {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
-    if (o.powerRank == 0) o.powerRank = TUTTI_UNDEF_INT;
+    for (int* const field : {&o.powerRank, &o.updateThreads})
+        if (*field == 0) *field = TUTTI_UNDEF_INT;
     for (const auto& [name, value, fallback, least, most] : fields) {
         if (value == TUTTI_UNDEF_INT)
             value = fallback;
@@ -319,11 +322,11 @@ std::string Options::describe(bool rates) const {
         "mode %d, buckets of %zu and %zu bytes, rebuild %d, sum %d, micro-batches %d, unused %d, broadcast %d, "
         "server %d of %d, dedicated %d, staleness %d, on arrival %d, exact %d, compression %d (%g, %d), hook %d, clip "
         "%g, offload %d, elastic %d, NaN check %d, loss scale %g (%d), shard ranks %d, hierarchical %d, join %d, "
-        "whole %d, prefetch %d, overlap %d, clip values %g, ",
+        "whole %d, prefetch %d, overlap %d, separate gathers %d, clip values %g, ",
         mode, firstBucketBytes, bucketBytes, rebuild, sum, microBatches, findUnusedParameters, broadcast, server,
         servers, dedicated, staleness, onArrival, exactDelay, compression, topK, powerRank, hook != nullptr, clipNorm,
         offload, elastic, nanCheck, lossScale, lossScaleWindow, shardRanks, hierarchical, join, wholeUpdates, prefetch,
-        overlapParamGather, clipValue);
+        overlapParamGather, separateGathers, clipValue);
     all += text("optimizer %d (%g, %g, %g, %g, %g), %zu groups", optimizer.kind, optimizer.momentum, optimizer.beta1,
                 optimizer.beta2, optimizer.epsilon, optimizer.weightDecay, own_groups.size());
     if (!rates) return all;

@@ -53,6 +53,8 @@ struct Options : tuttiDpConfig_t {
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
     /// New values are gathered during the next forward pass, not in Step.
     bool overlaps_gather() const { return overlapParamGather && mode >= tuttiDpServer && mode <= tuttiDpZero2; }
+    /// Gathers of values have a communicator and a queue of their own.
+    bool gathers_apart() const { return separateGathers && (mode == tuttiDpZero3 || overlaps_gather()); }
     /// The options that must be equal on all ranks, as text. rates: include the learning rate and the groups', which
     /// programs change.
     std::string describe(bool rates = true) const;

@@ -38,7 +38,7 @@ Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, 
     return roster;
 }
 
-void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, bool groups) {
+void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, bool groups, bool gathers) {
     users_ = users;
     roster_ = std::move(roster);
     shards_ = std::move(shards);
@@ -55,27 +55,31 @@ void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, b
         const Shards& mine = this->shards();
         must(tuttiCommSplit(users, mine.copy, mine.own, &group_, nullptr));
         must(tuttiCommSplit(users, mine.own, rank(), &copies_, nullptr));
+        if (gathers) must(tuttiCommSplit(users, mine.copy, mine.own, &group_gathers_, nullptr));
     }
+    if (gathers) must(tuttiCommSplit(users, 0, rank(), &gathers_, nullptr));
     control_ = among_cpus("the layer's agreements");
     cpu_comm_ = any_gpu() ? among_cpus("the layer's communicator of CPUs") : comm_;
 }
 
 void Ranks::leave() noexcept {
     if (cpu_comm_ == comm_) cpu_comm_ = nullptr;
-    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &copies_, &group_, &comm_}) {
+    for (tuttiComm_t* comm : {&control_, &cpu_comm_, &group_gathers_, &gathers_, &copies_, &group_, &comm_}) {
         if (*comm != nullptr) tuttiCommDestroy(*comm);
         *comm = nullptr;
     }
 }
 
 void Ranks::abort() const noexcept {
-    for (const tuttiComm_t comm : {control_, cpu_comm_ == comm_ ? nullptr : cpu_comm_, copies_, group_, comm_})
+    for (const tuttiComm_t comm : {control_, cpu_comm_ == comm_ ? nullptr : cpu_comm_})
+        if (comm != nullptr) tuttiCommAbort(comm);
+    for (const tuttiComm_t comm : of_memory())
         if (comm != nullptr) tuttiCommAbort(comm);
 }
 
 void Ranks::check() const {
     if (!roster_.gpus[static_cast<std::size_t>(rank())]) return;
-    for (const tuttiComm_t comm : {comm_, group_, copies_}) {
+    for (const tuttiComm_t comm : of_memory()) {
         if (comm == nullptr) continue;
         tuttiResult_t state = tuttiSuccess;
         must(tuttiCommGetAsyncError(comm, &state));

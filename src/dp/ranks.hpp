@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -51,7 +52,9 @@ class Ranks {
     ~Ranks() { leave(); }
     /// Makes the communicators. Collective. users must outlive this, or the next join(). shards: by rank, the same on
     /// all ranks; empty if nothing is sharded. groups: also make group() and copies(), if shards have several copies.
-    void join(tuttiComm_t users, Roster roster, std::vector<Shards> shards = {}, bool groups = false);
+    /// gathers: also make gathers() and gathers_in_group().
+    void join(tuttiComm_t users, Roster roster, std::vector<Shards> shards = {}, bool groups = false,
+              bool gathers = false);
     /// Destroys the communicators. Does not abort them: other ranks may still be reading their last messages.
     void leave() noexcept;
     /// Aborts the communicators, so that no rank waits for this one for ever. Any thread.
@@ -75,6 +78,11 @@ class Ranks {
     tuttiComm_t group() const { return group_ != nullptr ? group_ : comm_; }
     /// As comm(), for the ranks that have a copy of this rank's shard, in the order of ranks; nullptr if there is one.
     tuttiComm_t copies() const { return copies_; }
+    // As comm() and group(), for sending values: of their own with config.separateGathers, otherwise the same.
+    tuttiComm_t gathers() const { return gathers_ != nullptr ? gathers_ : comm_; }
+    tuttiComm_t gathers_in_group() const {
+        return group_gathers_ != nullptr ? group_gathers_ : group_ != nullptr ? group_ : gathers();
+    }
 
     void barrier() const { must(tuttiBarrier(control_, nullptr)); }
     /// All ranks' elements, in the order of ranks. T is plain data, and all ranks give equally many.
@@ -130,7 +138,11 @@ class Ranks {
   private:
     Roster roster_;
     std::vector<Shards> shards_;  // by rank
+    /// All communicators of comm()'s memory that there are.
+    auto of_memory() const { return std::array{comm_, group_, copies_, gathers_, group_gathers_}; }
+
     tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr, group_ = nullptr, copies_ = nullptr;
+    tuttiComm_t gathers_ = nullptr, group_gathers_ = nullptr;
     tuttiComm_t control_ = nullptr;  // on CPUs, for the caller's thread
 };
 

@@ -207,13 +207,33 @@ std::vector<Run> Reducer::own_gradients() const {
     return mine;
 }
 
+/// Adds up exactly, so that the bits do not depend on the owners; but in fp64 what is on GPUs, and gradients of
+/// float64, whose squares may be too large for an exact sum.
 double Reducer::norm() const {
     // Only one copy of each shard is counted, so that all ranks get the same bits.
-    const bool counts = storage_.options().replicated() || ranks_.shards().copy == 0;
-    double sum = counts ? jobs().sum_of_squares(own_gradients()) : 0;
-    if (!storage_.options().replicated())
-        must(tuttiAllReduce(&sum, &sum, 1, tuttiFloat64, tuttiSum, ranks_.cpu_comm(), nullptr));
-    return std::sqrt(sum);
+    const bool replicated = storage_.options().replicated(), counts = replicated || ranks_.shards().copy == 0;
+    const auto is_exact = [&](DataType type) { return !ranks_.any_gpu() && type != DataType::float64; };
+    ExactSum exact;
+    bool all_exact = true;
+    for (const Bucket& b : storage_.buckets()) {
+        all_exact &= is_exact(b.type);
+        if (!counts || !is_exact(b.type)) continue;
+        for (const Piece& piece : b.mine)
+            if (!iteration_.skipped(piece.parameter))
+                add_squares(b.type, b.own_grad + piece.at * size_of(b.type), piece.count,
+                            storage_.parameters()[piece.parameter].count, exact);
+    }
+    std::vector<Run> others = counts && !all_exact ? own_gradients() : std::vector<Run>{};
+    std::erase_if(others, [&](const Run& run) { return is_exact(run.type); });
+    double rounded = others.empty() ? 0 : jobs().sum_of_squares(others);
+    if (!replicated) {
+        const auto sum = [&](void* values, std::size_t count, tuttiDataType_t type) {
+            must(tuttiAllReduce(values, values, count, type, tuttiSum, ranks_.cpu_comm(), nullptr));
+        };
+        sum(&exact, sizeof exact / sizeof(std::int64_t), tuttiInt64);
+        if (!all_exact) sum(&rounded, 1, tuttiFloat64);
+    }
+    return std::sqrt(exact.value() + rounded);
 }
 
 void Reducer::sum_over_owners(std::span<Norms> norms) const {
@@ -261,7 +281,7 @@ void Reducer::rescale_residuals(double factor) {
 void Reducer::spread(const Bucket& b, std::byte* into) const {
     if (storage_.options().replicated()) return;
     const tuttiDataType_t type = c_type(b.data_type);
-    const tuttiComm_t comm = ranks_.comm();
+    const tuttiComm_t comm = ranks_.gathers();
     const std::byte* own = b.own_count > 0 ? b.own_data : nullptr;
     if (own != nullptr && own == b.host_data) {  // offloaded
         std::byte* const here = into + b.own_begin * size_of(b.data_type);
@@ -272,13 +292,13 @@ void Reducer::spread(const Bucket& b, std::byte* into) const {
         const int server = storage_.options().server_of(ranks_.size());
         must(tuttiBroadcast(own != nullptr ? own : into, into, b.count, type, server, comm, jobs().stream()));
     } else if (all_own() && b.even) {
-        must(tuttiAllGather(own, into, b.own_count, type, ranks_.group(), jobs().stream()));
+        must(tuttiAllGather(own, into, b.own_count, type, ranks_.gathers_in_group(), jobs().stream()));
     } else {
         const std::vector<std::size_t> counts = counts_of(b, all_own() ? ranks_.shards().owners : ranks_.size());
         std::vector<std::size_t> offsets(counts.size(), 0);
         std::partial_sum(counts.begin(), counts.end() - 1, offsets.begin() + 1);
         must(tuttiAllGatherv(own, b.own_count, into, counts.data(), offsets.data(), type,
-                             all_own() ? ranks_.group() : comm, jobs().stream()));
+                             all_own() ? ranks_.gathers_in_group() : comm, jobs().stream()));
     }
 }
 

@@ -21,6 +21,7 @@ Engine::Engine(Request request, tuttiComm_t comm)
             storage_.create(ranks_.shards(), backward_order(parameters()));
             reducer_.make_compression();
             units_.lay_out();
+            updater_.start_threads();
             start_iterations(options().rebuild);
             start_worker();
         });
@@ -65,7 +66,8 @@ Engine::Team Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal,
 }
 
 void Engine::join(Team team) {
-    ranks_.join(team.comm, std::move(team.roster), std::move(team.shards), !options().replicated());
+    ranks_.join(team.comm, std::move(team.roster), std::move(team.shards), !options().replicated(),
+                options().gathers_apart());
     ranks_.all_or_none([&] { check_memory(); });
     attendance_.reset();
     reducer_.join();
@@ -117,7 +119,7 @@ void Engine::relayout(const std::vector<std::size_t>& order, bool record) {
 void Engine::start_worker() {
     const bool enqueues = backends_.on_gpu && !options().asynchronous();
     worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside,
-                                       [this](const Error&) { ranks_.abort(); });
+                                       options().gathers_apart() ? 2 : 1, [this](const Error&) { ranks_.abort(); });
 }
 
 /// Throws on all ranks if they have registered different things. rates: compare learning rates, too.

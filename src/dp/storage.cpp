@@ -127,6 +127,7 @@ void Storage::relayout(std::span<const std::size_t> order) {
 void Storage::place_gradients() {
     Arena arena;
     for (Bucket& b : buckets_) {
+        if (holds_ == Holds::no_gradients) break;
         const Parameter& first = parameters()[b.parameters[0]];
         if (options().passing_gradients())
             arena.reserve(b.own_grad, b.own_count * size_of(b.type));

@@ -41,9 +41,11 @@ struct Gradients {
 /// Pointers into a bucket are valid until create(), relayout(), reshape() or restore().
 class Storage {
   public:
-    /// Allocates nothing yet. Both arguments must outlive this.
-    Storage(const Registration& registration, const Backends& backends)
-        : registration_(registration), backends_(backends) {}
+    enum class Holds { everything, no_gradients };
+    /// Allocates nothing yet. Both arguments must outlive this. no_gradients: for values and states that are only saved
+    /// or loaded.
+    Storage(const Registration& registration, const Backends& backends, Holds holds = Holds::everything)
+        : registration_(registration), backends_(backends), holds_(holds) {}
     /// Allocates all memory. order: trained parameters in the order in which they are dealt to buckets. Values are
     /// initialized from the memory that the caller has registered; otherwise they are zero.
     void create(const Shards& shards, std::span<const std::size_t> order);
@@ -125,6 +127,7 @@ class Storage {
 
     const Registration& registration_;
     const Backends& backends_;
+    const Holds holds_;
     Shards shards_;
     Layout layout_;
     std::vector<Bucket> buckets_;

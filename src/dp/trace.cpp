@@ -29,7 +29,8 @@ void Trace::add(Track track, std::string name, Deadline begin, Deadline end) {
 
 void Trace::write(const std::string& path, int rank) const {
     std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-    for (const auto& [track, name] : {std::pair{Track::caller, "training"}, std::pair{Track::layer, "communication"}})
+    for (const auto& [track, name] : {std::pair{Track::caller, "training"}, std::pair{Track::layer, "communication"},
+                                      std::pair{Track::gathers, "gathers apart"}})
         out += text("{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n", rank,
                     static_cast<int>(track), name);
     out += text("{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);

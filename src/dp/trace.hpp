@@ -13,7 +13,7 @@ namespace tutti::dp {
 /// Owned by the Engine. Any thread; mutex_ guards events_.
 class Trace {
   public:
-    enum class Track { caller = 1, layer = 2 };
+    enum class Track { caller = 1, layer = 2, gathers = 3 };  // gathers: with config.separateGathers
     /// Drops events after the first million.
     void add(Track track, std::string name, Deadline begin, Deadline end);
     /// Writes all events in the format of Chrome's traces. Throws tuttiSystemError that names the file.

@@ -33,23 +33,25 @@ void Units::fetch(Worker& worker, const std::vector<std::size_t>& buckets) {
         Gathered& gathered = gathered_[index];
         if (gathered.job != 0) continue;
         gathered.loan = storage_.pool().take(b.count * size_of(b.data_type));
-        gathered.job = worker.enqueue([this, &b, into = gathered.loan->base()] {
-            Span span(trace_, Trace::Track::layer, "gather");
+        const auto gather = [this, &b, into = gathered.loan->base()] {
+            Span span(trace_, track(), "gather");
             reducer_.spread(b, into);
-        });
+        };
+        gathered.job = worker.enqueue(gather, Worker::gathers);
     }
 }
 
 void Units::send(Worker& worker, const Bucket& b) {
-    gathered_[b.index].job = worker.enqueue([this, &b] {
-        Span span(trace_, Trace::Track::layer, "gather");
+    const auto gather = [this, &b] {
+        Span span(trace_, track(), "gather");
         reducer_.spread(b, b.data);
         storage_.copy_out(b, b.data);
-    });
+    };
+    gathered_[b.index].job = worker.enqueue(gather, Worker::gathers);
 }
 
 void Units::arrive(Worker& worker, const std::vector<std::size_t>& buckets) const {
-    for (const std::size_t index : buckets) worker.wait(gathered_[index].job);
+    for (const std::size_t index : buckets) worker.wait(gathered_[index].job, Worker::gathers);
 }
 
 void Units::arrive(Worker& worker) const {
@@ -88,7 +90,7 @@ void Units::gather(Worker& worker, int unit) {
             fetch(worker, units_.at(last_sequence_[next]));
     for (const std::size_t index : buckets) {
         const Bucket& b = storage_.buckets()[index];
-        worker.wait(gathered_[index].job);
+        worker.wait(gathered_[index].job, Worker::gathers);
         for (const std::size_t p : b.parameters)
             storage_.values()[p] = gathered_[index].loan->base() + storage_.offset(p, b.data_type);
     }

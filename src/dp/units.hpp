@@ -45,6 +45,9 @@ class Units {
     };
     const std::vector<std::size_t>& buckets_of(int unit, const char* function) const;
     bool is_here(const std::vector<std::size_t>& buckets) const;
+    Trace::Track track() const {
+        return storage_.options().gathers_apart() ? Trace::Track::gathers : Trace::Track::layer;
+    }
     void fetch(Worker& worker, const std::vector<std::size_t>& buckets);
     void arrive(Worker& worker, const std::vector<std::size_t>& buckets) const;
 

@@ -1,5 +1,7 @@
 #include "dp/updater.hpp"
 
+#include <algorithm>
+
 namespace tutti::dp {
 
 /// The arguments of a piece's update.
@@ -54,6 +56,23 @@ void Updater::set_norms(std::span<const Norms> norms) {
     for (const Norms& its : norms) ratios_.push_back(trust_ratio(its));
 }
 
+/// Updates a piece; on a host with all threads, if it is long enough. Each element is updated by itself, so
+/// the bits do not depend on the threads.
+void Updater::share_out(const Bucket& b, const Piece& piece, const Place& place) {
+    constexpr std::size_t least = std::size_t{1} << 14;  // elements, which take longer than to wake a thread
+    const Backends& backends = storage_.backends();
+    const bool divides =
+        (!backends.on_gpu || backends.offloads) && !place.how.whole && place.how.optimizer->kind != tuttiDpCallback;
+    const std::size_t parts = divides ? std::clamp<std::size_t>(piece.count / least, 1, threads_.size()) : 1;
+    const auto cut = [&](std::size_t i) { return i == parts ? piece.count : piece.count / parts * i / 64 * 64; };
+    threads_.each(parts, [&](std::size_t i) {
+        const std::size_t from = cut(i);
+        backends.states->update(place.how, {piece.parameter, piece.first + from, cut(i + 1) - from, piece.at + from},
+                                b.data_type, place.values + from * size_of(b.data_type), b.type,
+                                place.gradients + from * size_of(b.type), b.states);
+    });
+}
+
 void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, double unscale) {
     const Backends& backends = storage_.backends();
     const auto group_of = [&](const Piece& piece) { return storage_.parameters()[piece.parameter].group; };
@@ -78,7 +97,7 @@ void Updater::update(const Bucket& b, const tuttiDpOptimizer_t& optimizer, doubl
             apply(place.how, ratios_[piece.parameter], piece, b.data_type, place.values, b.type, place.gradients,
                   b.states);
         else
-            backends.states->update(place.how, piece, b.data_type, place.values, b.type, place.gradients, b.states);
+            share_out(b, piece, place);
         if (backends.offloads) backends.jobs->copy(place.at, place.values, piece.count * size_of(b.data_type));
     }
 }

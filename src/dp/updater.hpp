@@ -7,6 +7,7 @@
 #include "dp/iteration.hpp"
 #include "dp/lamb.hpp"
 #include "dp/storage.hpp"
+#include "dp/update_threads.hpp"
 
 namespace tutti::dp {
 
@@ -23,6 +24,8 @@ class Updater {
     /// Both arguments must outlive this.
     Updater(Storage& storage, const Iteration& iteration)
         : counts(storage.parameters().size(), 0), storage_(storage), iteration_(iteration) {}
+    /// Starts the threads of config.updateThreads.
+    void start_threads() { threads_ = UpdateThreads(storage_.options().updateThreads); }
     /// Begins a step. With config.offload, copies the owned gradients to the host and waits for that.
     void begin();
     /// tuttiDpLamb: returns, by parameter, the norms of the elements that this rank owns. Makes no update.
@@ -41,9 +44,12 @@ class Updater {
     Place place_of(const Bucket& bucket, const Piece& piece, const tuttiDpOptimizer_t& optimizer, double unscale,
                    long long count) const;
 
+    void share_out(const Bucket& bucket, const Piece& piece, const Place& place);
+
     std::vector<float> ratios_;  // tuttiDpLamb: by parameter, its trust_ratio()
     Storage& storage_;
     const Iteration& iteration_;
+    UpdateThreads threads_{1};
 };
 
 }  // namespace tutti::dp

@@ -1,7 +1,10 @@
-// The layer's thread. It runs jobs in order, so that reductions overlap the backward pass. After a job has failed, the
-// remaining ones are skipped. Jobs that only enqueue work on a GPU need no thread: the caller runs them at once.
+// The layer's threads. Each has a queue and runs its jobs in order, so that reductions overlap the backward pass. With
+// config.separateGathers there are two: gathers of values do not wait for reductions then. After a job has failed, the
+// remaining ones of all queues are skipped. Jobs that only enqueue work on a GPU need no thread: the caller runs them
+// at once.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -16,21 +19,23 @@
 
 namespace tutti::dp {
 
-/// Owned by the Engine. Any thread; mutex_ guards the members from jobs_ to failure_.
+/// Owned by the Engine. Any thread; mutex_ guards the queues, closing_ and failure_.
 class Worker {
   public:
-    enum class Runs { beside, at_once };  // in a thread of its own; in the thread that calls enqueue()
-    /// on_failure is called once, with the first error, in the thread that failed.
-    Worker(Runs runs, std::function<void(const Error&)> on_failure);
+    enum class Runs { beside, at_once };  // in threads of its own; in the thread that calls enqueue()
+    enum Lane { reductions, gathers };    // the queues
+    /// lanes: 1, and all jobs share one queue; or 2. on_failure is called once, with the first error, in the thread
+    /// that failed.
+    Worker(Runs runs, int lanes, std::function<void(const Error&)> on_failure);
     ~Worker();  // waits for all jobs
 
-    /// Returns the job's number, 1 for the first; with Runs::at_once after the job has ended.
-    std::uint64_t enqueue(std::function<void()> job);
+    /// Returns the job's number in its queue, 1 for the first; with Runs::at_once after the job has ended.
+    std::uint64_t enqueue(std::function<void()> job, Lane lane = reductions);
 
-    /// Waits until this many jobs have ended. Throws the first failure, if there was one.
-    void wait(std::uint64_t jobs);
-    void drain() { wait(issued()); }
-    std::uint64_t issued() const;
+    /// Waits until this many jobs of a queue have ended. Throws the first failure, if there was one.
+    void wait(std::uint64_t jobs, Lane lane = reductions);
+    /// Waits for all jobs of all queues. Throws the first failure, if there was one.
+    void drain();
 
     /// Throws the first failure, if there was one.
     void check() const;
@@ -47,20 +52,26 @@ class Worker {
     }
 
   private:
-    void work();
+    struct Queue {
+        std::condition_variable arrived;
+        std::deque<std::function<void()>> jobs;  // not begun yet
+        std::uint64_t issued = 0, ended = 0;     // jobs
+        Thread thread;                           // none with Runs::at_once
+    };
+    Queue& queue(Lane lane) { return queues_[lanes_ == 1 ? 0 : static_cast<std::size_t>(lane)]; }
+    void work(Queue& its);
     void run(std::function<void()>& job);
 
     const Runs runs_;
+    const int lanes_;
     std::mutex turn_;  // Runs::at_once: held during a job, so that jobs of several threads do not overlap
     std::function<void(const Error&)> on_failure_;
     mutable std::mutex mutex_;
-    std::condition_variable arrived_, done_;
-    std::deque<std::function<void()>> jobs_;  // not begun yet
-    std::uint64_t issued_ = 0, ended_ = 0;    // jobs
+    std::condition_variable done_;
     bool closing_ = false;
     std::atomic<bool> failed_{false};  // failure_ is set; for readers without the mutex
     std::optional<Error> failure_;
-    Thread thread_;
+    std::array<Queue, 2> queues_;
 };
 
 }  // namespace tutti::dp

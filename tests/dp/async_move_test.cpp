@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "dp/cover.hpp"
 #include "dp/mover.hpp"
 #include "dp/on_gpus.hpp"
 #include "dp/ps/node.hpp"
@@ -122,35 +121,6 @@ class Counter {
 };
 
 }  // namespace
-
-TEST_CASE("cover: in asynchronous modes each part as its owner has it, and else what was received last") {
-    std::vector<dp::Parameter> parameters(1);
-    parameters[0].name = "a";
-    parameters[0].count = 96;
-    parameters[0].type = parameters[0].grad_type = parameters[0].main_type = DataType::float32;
-    const std::vector<std::size_t> order = {0};
-    const dp::Dealing dealing{1 << 20, 1 << 20, 1, false, false};
-    using H = dp::Holding;
-    const auto plan = [&](std::vector<H> all) { return dp::newest_parts(parameters, order, dealing, std::move(all)); };
-    // Owners differ by a step; a newcomer has everything, and does not count.
-    dp::Standing standing = plan({{{3, 0}, 5}, {{1, 0}, 0, true, true}, {{3, 2}, 6}, {{3, 1}, 5}});
-    REQUIRE((standing.step == 6 && standing.root == 2));
-    REQUIRE(standing.cover.lost.empty());
-    REQUIRE(standing.cover.origins.size() == 3);
-    // The second owner has died, the first one's update has failed: what rank 3 has received is the newest.
-    standing = plan({{{3, 0}, 5, false, false, 3},
-                     {{1, 0}, 9, true, true, 9},
-                     {{3, 2}, 6, true, false, 4},
-                     {{3, -1}, 5, true, false, 5}});
-    REQUIRE((standing.step == 6 && standing.root == 2));
-    REQUIRE(standing.cover.lost.size() == 1);
-    REQUIRE(standing.cover.lost[0].count == 64);
-    REQUIRE(standing.cover.origins.size() == 2);
-    REQUIRE((standing.cover.origins[1].bare && standing.cover.origins[1].rank == 3));
-    // Layers that were alone: the one with the most steps counts.
-    standing = plan({{{1, 0}, 0, true, true}, {{1, 0}, 7, true, true, 7}});
-    REQUIRE((standing.step == 7 && standing.root == 1 && standing.cover.origins[0].rank == 1));
-}
 
 TEST_CASE("staleness: a layer moves to more ranks and to fewer, with the servers' values and states") {
     for (const Way way : {Way{tuttiDpServer, 0, 0}, Way{tuttiDpShardedServer, 0, 0}, Way{tuttiDpShardedServer, 2, 0}})
@@ -278,18 +248,7 @@ TEST_CASE("GPUs: parts move in asynchronous modes, too") {
             g.setup.config.staleness = 0;
             g.setup.config.elastic = 1;
             g.setup.config.offload = offload;
-            std::vector<tuttiComm_t> next(3, nullptr);
-            harness::Setup moving = g.setup;
-            moving.after = [&](int r, int step, tuttiDp_t dp) {
-                if (step != 0) return;
-                must_succeed(tuttiDpWait(dp), "wait");
-                tuttiComm_t& its = next[static_cast<std::size_t>(r)];
-                must_succeed(tuttiCommSplit(g.world.comm(r), 0, r, &its, nullptr), "split");
-                must_succeed(tuttiDpMove(dp, its), "move");
-            };
-            const harness::Trained moved = harness::train(moving);
-            for (const tuttiComm_t comm : next) tuttiCommDestroy(comm);
-            REQUIRE(moved.weights == g.on_cpus().weights);
+            REQUIRE(g.moving().weights == g.on_cpus().weights);
         }
 }
 

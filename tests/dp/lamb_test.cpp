@@ -5,6 +5,7 @@
 #include <random>
 
 #include "dp/lamb.hpp"
+#include "dp/numbers.hpp"
 #include "dp/on_gpus.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
@@ -121,4 +122,32 @@ TEST_CASE("LAMB: GPUs with offload have the bits of CPUs; what can't be is refus
     setup.config.staleness = TUTTI_UNDEF_INT;
     setup.type = tuttiFloat64;
     REQUIRE_THROWS_WITH(harness::train(setup), Catch::Matchers::Contains("float64"));
+}
+
+TEST_CASE("squares of a parameter's shards add up to those of the whole, to the last bit") {
+    for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16})
+        for (const std::size_t count : {7u, 64u, 5000u}) {
+            std::vector<float> x(count);
+            for (std::size_t i = 0; i < count; ++i)
+                x[i] = std::ldexp(std::sin(static_cast<float>(i + 1)), static_cast<int>(i * 7 % 12) - 6);
+            std::vector<std::byte> values(count * size_of(type));
+            dp::convert(type, values.data(), DataType::float32, x.data(), count);
+            dp::ExactSum whole;
+            dp::add_squares(type, values.data(), count, count, whole);
+            dp::convert(DataType::float32, x.data(), type, values.data(), count);
+            double nearly = 0;
+            for (const float value : x) nearly += static_cast<double>(value) * value;
+            CAPTURE(name_of(type), count);
+            REQUIRE(whole.value() == Approx(nearly).epsilon(1e-12));
+            const std::size_t line = count < 64 ? 1 : 64 / size_of(type);  // where shards may end
+            for (const std::size_t lines : {1u, 3u, 70u}) {
+                dp::ExactSum parts;
+                for (std::size_t end = count, part = lines * line; end > 0;) {  // from the last shard to the first
+                    const std::size_t begin = (end - 1) / part * part;
+                    dp::add_squares(type, values.data() + begin * size_of(type), end - begin, count, parts);
+                    end = begin;
+                }
+                REQUIRE(parts.value() == whole.value());
+            }
+        }
 }

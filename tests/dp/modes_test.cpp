@@ -187,20 +187,28 @@ TEST_CASE("types and doubles") {
     REQUIRE(harness::difference(coarse, harness::train(setup)) < 0.2);
 }
 
-TEST_CASE("clipping: the norm is over all shards") {
-    Setup setup;
-    setup.ranks = 3;
-    setup.config = harness::config_for(tuttiDpNaive, tuttiDpSgd);
-    setup.config.clipNorm = 0.5;
-    const Trained alone = harness::train_alone(setup);
-    REQUIRE(alone.statistics[0].norm > 0.5);  // or nothing was tried
-    for (const auto mode : {tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero3}) {
-        CAPTURE(mode);
-        setup.config.mode = mode;
-        const Trained together = harness::train(setup);
-        REQUIRE(together.statistics[1].norm == Approx(alone.statistics[0].norm).epsilon(1e-5));
-        REQUIRE(harness::difference(together, alone) < 1e-5);
-    }
+TEST_CASE("clipping: the norm is over all shards, and has the bits of one rank") {
+    for (int n = least_ranks; n <= most_ranks; ++n)
+        for (const tuttiDataType_t type : {tuttiFloat32, tuttiBfloat16}) {
+            Setup setup;
+            setup.ranks = n;
+            setup.type = type;
+            setup.config = harness::config_for(tuttiDpNaive, tuttiDpSgd);
+            setup.config.clipNorm = 0.5;
+            setup.config.fp32Gradients = 1;
+            setup.config.lossScale = 8;
+            const Trained alone = harness::train_alone(setup);
+            REQUIRE(alone.statistics[0].norm > 0.5);  // or nothing was tried
+            for (const Mode& mode : modes) {
+                if (mode.dedicated == 1 || mode.staleness == 0) continue;
+                CAPTURE(n, type, mode.name);
+                configure(setup, mode);
+                const Trained together = harness::train(setup);
+                for (const tuttiDpStatistics_t& its : together.statistics)
+                    REQUIRE(its.norm == alone.statistics[0].norm);
+                REQUIRE(together.weights == alone.weights);
+            }
+        }
 }
 
 TEST_CASE("a sum instead of a mean; groups with rates of their own") {

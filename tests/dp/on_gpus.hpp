@@ -32,6 +32,21 @@ struct Gpus {
         same.config.offload = TUTTI_UNDEF_INT;
         return train(same);
     }
+    /// After the first step all ranks move to another communicator.
+    Trained moving() const {
+        std::vector<tuttiComm_t> next(static_cast<std::size_t>(setup.ranks), nullptr);
+        Setup same = setup;
+        same.after = [&](int r, int step, tuttiDp_t dp) {
+            if (step != 0) return;
+            must_succeed(tuttiDpWait(dp), "wait");
+            tuttiComm_t& its = next[static_cast<std::size_t>(r)];
+            must_succeed(tuttiCommSplit(world.comm(r), 0, r, &its, nullptr), "split");
+            must_succeed(tuttiDpMove(dp, its), "move");
+        };
+        Trained moved = train(same);
+        for (const tuttiComm_t comm : next) tuttiCommDestroy(comm);
+        return moved;
+    }
     tuttiConfig_t config;
     GpuWorld world;
     Setup setup;

@@ -19,11 +19,11 @@ STEPS = 12
 
 
 def train_output(ranks, mode, *arguments, hosts=None):
-    """hosts: a letter for each rank; ranks with different ones take each other for ranks of different hosts."""
+    """mode: None for none. hosts: a letter for each rank; those with different ones take each other for other hosts."""
     apart = (f'export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR={own_address()}; '
              f'TUTTI_HOSTID=$(echo {hosts} | cut -c $((RANK + 1))) exec "$0" "$@"')
-    command = [TUTTI_RUN, "-n", str(ranks), *(("sh", "-c", apart) if hosts else ()), TRAIN, "--mode", mode, "--quiet",
-               *map(str, arguments)]
+    command = [TUTTI_RUN, "-n", str(ranks), *(("sh", "-c", apart) if hosts else ()), TRAIN,
+               *(("--mode", mode) if mode else ()), "--quiet", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False,
                           env={**os.environ, "TUTTI_SECRET": "12" * 32} if hosts else None)
     if done.returncode != 0:
@@ -61,6 +61,7 @@ class Training(unittest.TestCase):
         for mode, groups in (("zero1", "2x2"), ("zero2", "4x1"), ("zero3", "2x2"), ("zero3", "1x4")):
             with self.subTest(mode=mode, groups=groups):
                 self.assertEqual(train(4, mode, "--hsdp", groups, "--steps", STEPS), alone)
+        self.assertEqual(train(4, None, "--hsdp", "2x2", "--steps", STEPS), alone)  # zero3
 
     def test_hsdp_by_hosts(self):
         if own_address() is None:

@@ -91,8 +91,8 @@ class Wheel(unittest.TestCase):
         with zipfile.ZipFile(WHEEL) as wheel_file:
             names = set(wheel_file.namelist())
         for name in ("lib/libtutti.so.0", "lib/libnccl.so.2", "lib/pkgconfig/tutti.pc", "include/tutti/tutti.h",
-                     "include/tutti/dp.h", "include/tutti/ps.h", "include/nccl.h", "bin/tutti-run", "py.typed",
-                     "_tutti.pyi"):
+                     "include/nccl.h", "bin/tutti-run", "py.typed", "_tutti.pyi",
+                     *(f"include/tutti/{header.name}" for header in (SOURCE / "include/tutti").glob("*.h"))):
             self.assertIn(f"tutti/{name}", names)
         gpus = b".nv_fatbin" in (PACKAGE / "lib/libtutti.so.0").read_bytes()
         self.assertLessEqual(WHEEL.stat().st_size, (8 if gpus else 4) * 1e6)

@@ -102,9 +102,17 @@ void Servers::run() {
     agree(mine);
 }
 
+/// How many of each key a worker has pushed when it has ended so many clocks.
+int Servers::gradients_by(int rank, int clock) const {
+    const int first = rank == comes_ ? moves_at_ : 0, last = rank == leaves_ ? moves_at_ : clocks_;
+    return std::clamp(clock, first, last) - first;
+}
+
 void Servers::work() {
+    if (world_.rank == comes_) clock_ = moves_at_;
     for (; clock_ < clocks_; ++clock_) {
         if (clock_ == moves_at_) move_now();
+        if (clock_ == moves_at_ && world_.rank == leaves_) return;
         if (own_.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(3000)));
         if (shape_.way == Way::sum) {
             push_and_pull();
@@ -146,7 +154,7 @@ float Servers::gradient_now() const {
     const int place = 1 << 3 * world_.rank;
     return static_cast<float>(shape_.way == Way::sum        ? (clock_ + 1) * place
                               : shape_.way == Way::subtract ? place
-                                                            : 8 * world_.rank + clock_);
+                                                            : 8 * world_.rank + gradients_by(world_.rank, clock_));
 }
 
 unsigned Servers::look_at_all(int least, int most) {
@@ -169,14 +177,15 @@ unsigned Servers::look_at(const Key& key, int least, int most) {
         for (int rank = 0; rank < world_.ranks; ++rank) {
             const int times = digit(all, rank);
             const std::string whose = what + std::to_string(times) + " of rank " + std::to_string(rank) + "'s, ";
-            if (times > (works(rank) ? most : 0)) throw Wrong(whose + "more than it has pushed");
+            if (times > (works(rank) ? gradients_by(rank, most) : 0)) throw Wrong(whose + "more than it has pushed");
             if (!works(rank)) continue;
-            if (rank == world_.rank && times != (sums ? clock_ + 1 : clock_))
+            if (rank == world_.rank && times != gradients_by(rank, sums ? clock_ + 1 : clock_))
                 throw Wrong(whose + "which are one's own");
-            if (times >= least) continue;
+            const int expected = gradients_by(rank, least);
+            if (times >= expected) continue;
             if (sums && times != 0) throw Wrong(whose + "which is of another round");
             missing |= 1u << rank;
-            if (doubt_.empty()) doubt_ = whose + "at least " + std::to_string(least) + " were to be there";
+            if (doubt_.empty()) doubt_ = whose + "at least " + std::to_string(expected) + " were to be there";
         }
     }
     doubted_ |= missing;

@@ -61,7 +61,8 @@ class Servers {
     virtual void tick() = 0;           // ends an iteration, also one without a push
     /// Of a rank that only serves: until all workers have left.
     virtual void serve() = 0;
-    /// All ranks, with dedicated servers, before the same clock: the servers' values go to other communicators.
+    /// All ranks, with dedicated servers, before the same clock: the servers' values go to other communicators, without
+    /// leaves_.
     virtual void move() {}
     virtual Counts counts() = 0;
     virtual void leave() = 0;
@@ -73,8 +74,12 @@ class Servers {
     bool one_part_ = true;  // each key is one part
     int clocks_;
     int moves_at_ = -1;  // before this clock all ranks move(); -1: never
+    // Workers that do not serve: the one whose last clock is the one before the move; the one that comes with it, and
+    // knows nobody before. -1: none.
+    int leaves_ = -1, comes_ = -1;
 
   private:
+    int gradients_by(int rank, int clock) const;
     void move_now();
     static tuttiResult_t account(void* self, const tuttiDpPiece_t* piece);
     void work();

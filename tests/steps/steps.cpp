@@ -387,6 +387,7 @@ void Steps::train(tuttiDpMode_t mode, std::size_t rounds) {
     config.bucketBytes = 64 << 10;
     config.optimizer.kind = tuttiDpSgd;
     config.optimizer.learningRate = 1;
+    config.separateGathers = static_cast<int>(sizes[0] % 2);
     doing_ += " create";
     tuttiDp_t layer = nullptr;
     must(tuttiDpCreate(&layer, parameters.data(), count, &config, world_.comm), "tuttiDpCreate");

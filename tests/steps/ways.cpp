@@ -94,14 +94,38 @@ class OnArrival : public Servers {
             parameters.push_back(one);
         }
         if (all.chance(30)) moves_at_ = static_cast<int>(all.below(static_cast<std::size_t>(clocks_)));
-        must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, world.comm), "tuttiDpCreate");
+        if (moves_at_ >= 0) choose_who_moves(all);
+        if (comes_ >= 0)
+            must(tuttiCommSplit(world.comm, world.rank == comes_, 0, &first_.it, nullptr), "tuttiCommSplit");
+        must(tuttiDpCreate(&dp_, parameters.data(), parameters.size(), &config, comes_ >= 0 ? first_.it : world.comm),
+             "tuttiDpCreate");
     }
     ~OnArrival() override {
         if (dp_ != nullptr) tuttiDpDestroy(dp_);
-        if (next_ != nullptr) tuttiCommAbort(next_);
     }
 
   private:
+    struct Communicator {
+        ~Communicator() {
+            if (it != nullptr) tuttiCommAbort(it);
+        }
+        void destroy() {
+            if (it != nullptr) must(tuttiCommDestroy(std::exchange(it, nullptr)), "tuttiCommDestroy");
+        }
+        tuttiComm_t it = nullptr;
+    };
+
+    /// A server stays: with it go gradients that it had applied, and workers may do without a few then.
+    void choose_who_moves(Dice& all) {
+        const int workers = world_.ranks - shape_.servers;  // that do not serve
+        if (workers <= shape_.dedicated) return;            // without it nobody would work
+        const auto any = [&] {
+            return shape_.servers + static_cast<int>(all.below(static_cast<std::size_t>(workers)));
+        };
+        if (all.chance(50)) leaves_ = any();
+        if (all.chance(50)) comes_ = any();
+        if (comes_ == leaves_) leaves_ = -1;
+    }
     void begin() {
         if (!std::exchange(begun_, true)) must(tuttiDpBegin(dp_), "tuttiDpBegin");
     }
@@ -127,21 +151,29 @@ class OnArrival : public Servers {
     }
     void serve() override {}  // leave() does
     void move() override {
-        must(tuttiCommSplit(world_.comm, 0, world_.rank, &next_, nullptr), "tuttiCommSplit");
-        must(tuttiDpMove(dp_, next_), "tuttiDpMove");
+        const bool stays = world_.rank != leaves_;
+        if (!stays) {
+            had_ = counts();
+            must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy");
+        }
+        must(tuttiCommSplit(world_.comm, stays ? 0 : TUTTI_SPLIT_NOCOLOR, 0, &next_.it, nullptr), "tuttiCommSplit");
+        if (stays) must(tuttiDpMove(dp_, next_.it), "tuttiDpMove");
     }
     Counts counts() override {
+        if (dp_ == nullptr) return had_;
         tuttiDpStatistics_t its{};
         must(tuttiDpGetStatistics(dp_, &its), "tuttiDpGetStatistics");
         return {0, its.applied, pushes_, its.largestStaleness, shape_.dedicated != 1};
     }
     void leave() override {
-        must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy");
-        if (next_ != nullptr) must(tuttiCommDestroy(std::exchange(next_, nullptr)), "tuttiCommDestroy");
+        if (dp_ != nullptr) must(tuttiDpDestroy(std::exchange(dp_, nullptr)), "tuttiDpDestroy");
+        next_.destroy();
+        first_.destroy();
     }
 
     tuttiDp_t dp_ = nullptr;
-    tuttiComm_t next_ = nullptr;  // after a move
+    Communicator first_, next_;  // before a move, where somebody comes with it; after it
+    Counts had_{};               // of a rank that has left
     bool begun_ = false;
     long long pushes_ = 0;
 };
