@@ -4,8 +4,9 @@
     python3 bindings/torch/examples/ddp.py             # starts two ranks
     torchrun --nproc-per-node 2 bindings/torch/examples/ddp.py
 
-Each rank has the same network twice, wrapped in unmodified DistributedDataParallel, once over either backend. They take
-turns, some steps each, so that whatever else the machine does meets both.
+Each rank has the same network twice, wrapped in unmodified DistributedDataParallel, once over either backend, and a third
+one by itself, which tells what the computation takes. They take turns, some steps each, so that whatever else the
+machine does meets all.
 """
 import argparse
 import os
@@ -26,6 +27,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("tutti", "gloo")
+ALL = (*BACKENDS, "neither")
 
 
 def arguments():
@@ -67,11 +69,13 @@ def network(width):
 
 
 class Trainer:
-    """A network of its own, over one backend."""
+    """A network of its own, over one backend, or over neither."""
 
     def __init__(self, backend, options):
-        self.group = dist.new_group(backend=backend)
-        self.model = DistributedDataParallel(network(options.width), process_group=self.group)
+        self.model = network(options.width)
+        if backend in BACKENDS:
+            self.group = dist.new_group(backend=backend)
+            self.model = DistributedDataParallel(self.model, process_group=self.group)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
         self.data = torch.Generator().manual_seed(dist.get_rank())
         self.batch = options.batch
@@ -108,10 +112,10 @@ def train(options):
     dist.init_process_group("tutti")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
-    trainers = {backend: Trainer(backend, options) for backend in BACKENDS}
+    trainers = {backend: Trainer(backend, options) for backend in ALL}
     parameters = sum(p.numel() for p in trainers["tutti"].model.parameters())
     for turn in range(options.turns):
-        for backend in BACKENDS if turn % 2 == 0 else BACKENDS[::-1]:
+        for backend in ALL if turn % 2 == 0 else ALL[::-1]:
             trainers[backend].turn(options.steps, timed=turn > 0)
     alone = {backend: trainers[backend].all_reduce(parameters, 5) for backend in BACKENDS}
     if rank == 0:
@@ -121,11 +125,14 @@ def train(options):
               f"{'all-reduce of the gradients ms':>32}")
         for backend, trainer in trainers.items():
             times = [1e3 * seconds for seconds in trainer.seconds]
+            reduced = f"{1e3 * alone[backend]:32.1f}" if backend in BACKENDS else ""
             print(f"{backend:10}{trainer.losses[0]:12.6f}{trainer.losses[-1]:12.6f}{statistics.median(times):10.1f}"
-                  f"{min(times):10.1f}{max(times):10.1f}{1e3 * alone[backend]:32.1f}")
-        ours, theirs = (statistics.median(trainers[backend].seconds) for backend in BACKENDS)
+                  f"{min(times):10.1f}{max(times):10.1f}{reduced}")
+        ours, theirs, computing = (statistics.median(trainers[backend].seconds) for backend in ALL)
         apart = max(abs(a - b) for a, b in zip(trainers["tutti"].losses, trainers["gloo"].losses))
-        print(f"step of tutti / step of gloo: {ours / theirs:.2f}; losses are "
+        print(f"step of tutti / step of gloo: {ours / theirs:.2f}; what is not computation: "
+              f"{1e3 * (ours - computing):.1f} / {1e3 * (theirs - computing):.1f} ms = "
+              f"{(ours - computing) / (theirs - computing):.2f}; losses are "
               f"{'the same bits' if apart == 0 else f'at most {apart:.1e} apart'}")
     trainers.clear()  # before the groups: torch 1.13 may hang where a reducer is the last to let go of a Gloo group
     dist.destroy_process_group()
