@@ -16,17 +16,10 @@ void unregister([[maybe_unused]] c10d::Work& work) {
 #endif
 }
 
-namespace {
-
-/// For the profiler; not where nobody reads it.
-std::optional<Tensors> inputs_of(const Operation& operation) {
-    return operation.profiled ? std::optional<Tensors>(operation.inputs.vec()) : std::nullopt;
-}
-
-}  // namespace
-
 Work::Work(int rank, const Operation& operation)
-    : c10d::Work(rank, operation.type, operation.profiled ? operation.name : nullptr, inputs_of(operation)),
+    // For the profiler, and only where it reads them: a record is an allocation.
+    : c10d::Work(rank, operation.type, operation.profiled ? operation.name : nullptr,
+                 operation.profiled ? operation.inputs.vec() : Tensors()),
       outputs_(operation.outputs.vec()),
       timeout_(operation.timeout),
       number_(operation.number),
