@@ -3,8 +3,9 @@
     python bench/python_call.py                       # one rank
     tutti-run -n 2 python bench/python_call.py
 
-Prints microseconds, medians of the rounds: tuttiAllReduce of 8 floats from a loop in C (compiled here, by cc), the call
-from Python into an array that is there, and the one that makes an array; both also with tensors, where there is torch.
+Prints microseconds, of the quickest round and of the median one: tuttiAllReduce of 8 floats from a loop in C (compiled
+here, by cc), the call from Python into an array that is there, and the one that makes an array; both also with tensors,
+where there is torch. Rounds are short, so that some are undisturbed where other programs run.
 """
 import ctypes
 import pathlib
@@ -21,7 +22,7 @@ try:
 except ImportError:
     torch = None
 
-ROUNDS, CALLS = 41, 5000
+ROUNDS, CALLS = 301, 1000
 LOOP = """
 #include <tutti/tutti.h>
 int loop(tuttiComm_t comm, const float* x, float* out, int calls) {
@@ -79,10 +80,10 @@ def main():
                 times[name].append((time.perf_counter() - began) / CALLS * 1e6)
             comm.barrier()
         if comm.rank == 0:
-            least = statistics.median(times["in C"])
             for name, took in times.items():
-                median = statistics.median(took)
-                print(f"{name:20} {median:6.3f} us, {median - least:+.3f} to the call in C")
+                both = {"least": min, "median": statistics.median}
+                print(f"{name:20}" + ", ".join(f"  {what} {of(took):6.3f} ({of(took) - of(times['in C']):+.3f} to C's)"
+                                               for what, of in both.items()))
 
 
 main()

@@ -11,6 +11,7 @@
 #include "base/config.hpp"
 #include "base/result.hpp"
 #include "gpu/cuda_context.hpp"
+#include "gpu/cuda_pointers.hpp"
 #include "gpu/gpus.hpp"
 #include "kernels/cuda/interpret.hpp"
 
@@ -150,45 +151,7 @@ class Cuda : public Gpus {
         check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
     }
 
-    /// One call of the driver, because each collective asks of its buffers. Of memory that CUDA does not know the
-    /// driver says 0 for each attribute.
-    Pointee pointee(const void* pointer) const override {
-        static const auto attributes = driver_function<decltype(&cuPointerGetAttributes)>("cuPointerGetAttributes");
-        const Somewhere here;
-        CUmemorytype type{};
-        int device = -1, managed = 0, plain = 0;
-        CUdeviceptr base = 0;
-        std::size_t size = 0;
-        unsigned long long id = 0;
-        CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                       CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                       CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                                       CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-        void* values[] = {&type, &device, &managed, &base, &size, &id, &plain};
-        const CUresult result = attributes(std::size(names), names, values, reinterpret_cast<CUdeviceptr>(pointer));
-        if (result != CUDA_SUCCESS)
-            fail(tuttiUnhandledCudaError, "cuPointerGetAttributes: error %d", static_cast<int>(result));
-        Pointee p;
-        p.device = device;
-        if (managed != 0) {
-            p.kind = Pointee::Kind::managed;
-        } else if (type == CU_MEMORYTYPE_HOST) {
-            p.kind = Pointee::Kind::pinned;
-        } else if (type == CU_MEMORYTYPE_DEVICE) {
-            p.kind = Pointee::Kind::device;
-            if (size != 0) {
-                p.base = reinterpret_cast<std::byte*>(base);
-                p.size = size;
-                p.id = id;
-            }
-            // Memory of pools and virtual memory has access rights of its own, which peer access does not change.
-            p.peers = plain != 0;
-        }
-        return p;
-    }
+    Pointee pointee(const void* pointer) const override { return pointee_of(pointer); }
 
     Handle share(int device, const std::byte* allocation) override {
         const OnDevice on(device);

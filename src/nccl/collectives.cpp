@@ -1,5 +1,4 @@
 // The collectives, pairs and reduction operations of libnccl.so.2: Tutti's, under NCCL's names.
-#include "base/types.hpp"
 #include "nccl/shared.hpp"
 
 using namespace tutti::nccl;
@@ -12,7 +11,8 @@ tuttiResult_t exchange_rows(const void* send, void* receive, size_t count, ncclD
     int ranks = 0;
     tuttiResult_t result = tuttiCommCount(inner(comm), &ranks);
     if (result != tuttiSuccess) return result;
-    const size_t row = count * tutti::size_of(static_cast<tutti::DataType>(type));
+    static constexpr size_t sizes[ncclNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};  // bytes, by ncclDataType_t
+    const size_t row = count * sizes[type];
     result = tuttiGroupStart();
     for (int peer = 0; peer < ranks && result == tuttiSuccess; ++peer) {
         const size_t at = static_cast<size_t>(peer) * row;

@@ -63,6 +63,12 @@ class Cases:
         same(self.comm.all_reduce(large), np.full(100_000, sum(q + 1 for q in self.ranks), "int64"))
         same(self.comm.all_reduce(np.float64(2.5).reshape(())), np.float64(2.5 * self.comm.size))
         assert self.comm.all_reduce(np.empty((0, 3))).shape == (0, 3)
+        fixed = of_rank(self.me, shape=(2, 1, 3))
+        fixed.flags.writeable = False
+        for x in (fixed, fixed[0, 0, 0:1], np.asfortranarray(fixed[0])):
+            made = self.comm.all_reduce(x)
+            assert type(made) is np.ndarray and made.base is None and made.flags.writeable and made.dtype == x.dtype
+            assert made.shape == x.shape and made.flags.c_contiguous
 
     def check_kinds_of_arrays(self):
         n = self.comm.size

@@ -125,6 +125,7 @@ class Wheel(unittest.TestCase):
                                       "backend", "jax", "cupy"])
         for name in ("local", "shm", "numpy"):
             self.assertRegex(rows[name], "^yes: ")
+        self.assertRegex(rows["GPUs"], r"^yes: \d|^no: this (build of Tutti has no CUDA|machine has no GPU)")
         self.assertRegex(rows["torch"], "^no: it is not installed")
         self.assertEqual(rows["backend"], "no: there is no torch")
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,7 @@ def run_ranks(ranks, *command, **more):
 
 class Backend(unittest.TestCase):
     def test_found_and_compiled_once_without_an_import(self):
+        shutil.rmtree(CACHE, ignore_errors=True)  # of tests that ran before
         first = run_ranks(2, "-c", TWO)
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertEqual(len(re.findall("tutti: compiling its backend", first.stderr)), 1)

@@ -438,15 +438,12 @@ nb::object with_shape(nb::handle like, nb::handle shape) {
     return nb::module_::import_("tutti._arrays").attr("like")(like, shape);
 }
 
-constexpr size_t small = 2048;  // bytes, of which a copy takes no longer than an allocation
-
 }  // namespace
 
 nb::object new_array(nb::handle like, const Array& seen, size_t first, bool drop) {
     const Numpy& n = numpy();
-    if (first == 0 && !drop && seen.bytes() <= small && n.has(like)) {
-        PyObject* arguments[] = {like.ptr()};
-        PyObject* made = PyObject_VectorcallMethod(n.copy_name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    if (first == 0 && !drop && n.has(like) && n.new_like != nullptr) {
+        PyObject* made = n.new_like(like.ptr(), 0, nullptr, 0);
         if (made == nullptr) throw nb::python_error();
         return nb::steal(made);
     }

@@ -31,11 +31,15 @@ struct NumpyArray {
 };
 
 struct Numpy {
+    /// PyArray_NewLikeArray of NumPy's C API, which compiles its place into every extension, too. order 0: C's. dtype
+    /// null: the prototype's. subclass 0: an ndarray.
+    using NewLike = PyObject* (*)(PyObject* prototype, int order, PyObject* dtype, int subclass);
+
     PyObject* array = nullptr;  // numpy.ndarray; null: NumPy was not imported
     PyObject* empty = nullptr;
-    PyObject* copy_name = nullptr;
     PyObject* dtype_name = nullptr;
-    bool fields_known = false;  // the structures above are right: what they say of an array was compared
+    bool fields_known = false;   // the structures above are right: what they say of an array was compared
+    NewLike new_like = nullptr;  // null: not known, or what it made was not as it should be
 
     /// Whether it is an ndarray, and of no class derived from it.
     [[nodiscard]] bool has(nb::handle object) const {

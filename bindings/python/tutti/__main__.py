@@ -41,7 +41,13 @@ def gpus() -> str:
         count = tutti.device_count()
     except tutti.Error as error:
         return f"no: {error}"
-    return f"yes: {count}" if count > 0 else "no: there is no CUDA device, no driver, or no code for GPUs in this build"
+    if count > 0:
+        return f"yes: {count}"
+    try:
+        tutti.Communicator(1, tutti.unique_id(), 0, device=0).close()
+    except tutti.Error as error:  # which says why
+        return f"no: {str(error).rpartition(' be made: ')[2]}"
+    return "no: CUDA counts none"
 
 
 def package(name: str, meaning: str) -> "tuple[str, str]":

@@ -21,7 +21,7 @@ Counts offsets(const Counts& counts) {
 }
 
 /// The bytes of each rank's tensor; one tensor is all ranks' in equal parts.
-Counts parts(const Tensors& tensors, int ranks) {
+Counts parts(at::TensorList tensors, int ranks) {
     if (tensors.size() == 1)
         return Counts(static_cast<std::size_t>(ranks), tensors[0].nbytes() / static_cast<std::size_t>(ranks));
     Counts counts;
@@ -80,7 +80,7 @@ at::Tensor Collectives::rows_like(const at::Tensor& tensor) {
 }
 
 void Collectives::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-    const Packed data({tensor}, Access::both, in_);
+    const Packed data(tensor, Access::both, in_);
     if (const Summing how{tensor.scalar_type(), op, comm_.get()}) {
         must(tuttiAllReduce(data.data(), data.data(), elements(tensor), how->type, how->op, comm_.get(), stream_),
              "all_reduce");
@@ -99,7 +99,7 @@ void Collectives::all_reduce_sparse(const at::Tensor& tensor) {
     shape.push_back(mine._nnz());
     const at::Tensor own = at::tensor(shape, at::kLong);
     const at::Tensor all = at::empty({size_, own.numel()}, at::kLong);
-    all_gather({all}, own);
+    all_gather(all, own);
     for (int r = 0; r < size_; ++r)
         if (!all[r].slice(0, 0, -1).equal(own.slice(0, 0, -1)))
             fail(c10::str("tutti: all_reduce: a sparse tensor of ", mine.sizes(), " on rank ", rank_,
@@ -127,13 +127,13 @@ void Collectives::all_reduce_sparse(const at::Tensor& tensor) {
 }
 
 void Collectives::broadcast(const at::Tensor& tensor, int root) {
-    const Packed data({tensor}, root == rank_ ? Access::read : Access::write, in_);
+    const Packed data(tensor, root == rank_ ? Access::read : Access::write, in_);
     must(tuttiBroadcast(data.data(), data.data(), data.bytes(), kBytes, root, comm_.get(), stream_), "broadcast");
     if (root != rank_) data.put_back();
 }
 
 void Collectives::reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root) {
-    const Packed data({tensor}, Access::both, in_);
+    const Packed data(tensor, Access::both, in_);
     if (const Summing how{tensor.scalar_type(), op, comm_.get()}) {
         must(tuttiReduce(data.data(), root == rank_ ? data.data() : nullptr, elements(tensor), how->type, how->op, root,
                          comm_.get(), stream_),
@@ -146,8 +146,8 @@ void Collectives::reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int
     if (root == rank_) at::Tensor(tensor).copy_(fold(rows, op).view(tensor.sizes()));
 }
 
-void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
-    const Packed in({input}, Access::read, in_), out(outputs, Access::write, out_);
+void Collectives::all_gather(at::TensorList outputs, const at::Tensor& input) {
+    const Packed in(input, Access::read, in_), out(outputs, Access::write, out_);
     const Counts counts = parts(outputs, size_);
     if (even(counts)) {
         must(tuttiAllGather(in.data(), out.data(), in.bytes(), kBytes, comm_.get(), stream_), "all_gather");
@@ -159,8 +159,8 @@ void Collectives::all_gather(const Tensors& outputs, const at::Tensor& input) {
     out.put_back();
 }
 
-void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int root) {
-    const Packed in({input}, Access::read, in_);
+void Collectives::gather(at::TensorList outputs, const at::Tensor& input, int root) {
+    const Packed in(input, Access::read, in_);
     if (root != rank_) {
         must(tuttiGather(in.data(), nullptr, in.bytes(), kBytes, root, comm_.get(), stream_), "gather");
         return;
@@ -170,16 +170,16 @@ void Collectives::gather(const Tensors& outputs, const at::Tensor& input, int ro
     out.put_back();
 }
 
-void Collectives::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
-    const Packed out({output}, Access::write, out_);
+void Collectives::scatter(const at::Tensor& output, at::TensorList inputs, int root) {
+    const Packed out(output, Access::write, out_);
     const Packed in(inputs, Access::read, in_);
     must(tuttiScatter(root == rank_ ? in.data() : nullptr, out.data(), out.bytes(), kBytes, root, comm_.get(), stream_),
          "scatter");
     out.put_back();
 }
 
-void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op) {
-    const Packed in(inputs, Access::read, in_), out({output}, Access::write, out_);
+void Collectives::reduce_scatter(const at::Tensor& output, at::TensorList inputs, const c10d::ReduceOp& op) {
+    const Packed in(inputs, Access::read, in_), out(output, Access::write, out_);
     Counts counts = parts(inputs, size_);
     if (const Summing how{output.scalar_type(), op, comm_.get()}) {
         if (even(counts)) {
@@ -198,7 +198,7 @@ void Collectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs
     at::Tensor(output).copy_(fold(rows, op).view(output.sizes()));
 }
 
-void Collectives::all_to_all(const Tensors& outputs, const Counts& from, const Tensors& inputs, const Counts& to) {
+void Collectives::all_to_all(at::TensorList outputs, const Counts& from, at::TensorList inputs, const Counts& to) {
     const Packed in(inputs, Access::read, in_), out(outputs, Access::write, out_);
     exchange(in.data(), to, out.data(), from);
     out.put_back();
@@ -215,8 +215,7 @@ void Collectives::exchange(const std::vector<Message>& messages) {
     std::deque<Memory> spare;
     std::deque<Packed> packed;
     for (const Message& m : messages)
-        packed.emplace_back(Tensors{m.tensor}, m.sends ? Access::read : Access::write,
-                            spare.emplace_back(m.tensor.device()));
+        packed.emplace_back(m.tensor, m.sends ? Access::read : Access::write, spare.emplace_back(m.tensor.device()));
     must(tuttiGroupStart(), "send and recv");
     tuttiResult_t first = tuttiSuccess;
     std::size_t next = 0;

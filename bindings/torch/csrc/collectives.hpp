@@ -36,15 +36,15 @@ class Collectives {
     void broadcast(const at::Tensor& tensor, int root);
     void reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int root);
     /// outputs: a tensor for each rank, or one for all.
-    void all_gather(const Tensors& outputs, const at::Tensor& input);
+    void all_gather(at::TensorList outputs, const at::Tensor& input);
     /// outputs are used on root only.
-    void gather(const Tensors& outputs, const at::Tensor& input, int root);
+    void gather(at::TensorList outputs, const at::Tensor& input, int root);
     /// inputs are used on root only.
-    void scatter(const at::Tensor& output, const Tensors& inputs, int root);
+    void scatter(const at::Tensor& output, at::TensorList inputs, int root);
     /// inputs: a tensor for each rank, or one for all.
-    void reduce_scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ReduceOp& op);
+    void reduce_scatter(const at::Tensor& output, at::TensorList inputs, const c10d::ReduceOp& op);
     /// What goes to and comes from each rank.
-    void all_to_all(const Tensors& outputs, const Counts& from, const Tensors& inputs, const Counts& to);
+    void all_to_all(at::TensorList outputs, const Counts& from, at::TensorList inputs, const Counts& to);
     void barrier();
     /// All at the same time, so that none waits for another.
     void exchange(const std::vector<Message>& messages);

@@ -24,7 +24,8 @@ DeviceGroup::~DeviceGroup() {
     close(false);
 }
 
-c10::intrusive_ptr<c10d::Work> DeviceGroup::run(Operation operation, const std::function<void(Collectives&)>& job) {
+c10::intrusive_ptr<c10d::Work> DeviceGroup::run(const Operation& operation,
+                                                const std::function<void(Collectives&)>& job) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!collectives_) fail("tutti: the process group is closed");
     side_.follow_current();
@@ -57,10 +58,10 @@ void DeviceGroup::close(bool abandon) {
 
 DeviceWork::DeviceWork(int rank, const Operation& operation, std::shared_ptr<const DeviceGroup> group,
                        c10::Stream stream)
-    : c10d::Work(rank, operation.type, operation.name, operation.inputs),
+    : c10d::Work(rank, operation.type, operation.name, operation.inputs.vec()),
       name_(plain(operation.name)),
       number_(operation.number),
-      outputs_(operation.outputs),
+      outputs_(operation.outputs.vec()),
       group_(std::move(group)),
       done_(stream.device_type()),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),

@@ -20,7 +20,7 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
     ~DeviceGroup();
     DeviceGroup(const DeviceGroup&) = delete;
 
-    c10::intrusive_ptr<c10d::Work> run(Operation operation, const std::function<void(Collectives&)>& job);
+    c10::intrusive_ptr<c10d::Work> run(const Operation& operation, const std::function<void(Collectives&)>& job);
 
     /// Throws what has befallen operations that were enqueued.
     void check_errors(const char* operation) const;

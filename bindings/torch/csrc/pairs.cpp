@@ -40,7 +40,7 @@ void Sender::deliver(const at::Tensor& tensor, int tag) {
         const std::lock_guard<std::mutex> lock(making_);
         comm_ = std::move(comm);
     }
-    const Packed data({tensor}, Access::read, spare_);
+    const Packed data(tensor, Access::read, spare_);
     const Header header{tag, data.bytes()};
     must(tuttiSend(&header, sizeof header, tuttiUint8, 1, comm_->get(), nullptr), "send");
     if (data.bytes() > 0) must(tuttiSend(data.data(), data.bytes(), tuttiUint8, 1, comm_->get(), nullptr), "send");
@@ -233,7 +233,7 @@ Pairs::Pairs(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, i
       hooks_(std::move(hooks)) {}
 
 Operation Pairs::operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const {
-    return {type, name, {tensor}, {tensor}, timeout_, false, hooks_->any() ? hooks_ : nullptr};
+    return {type, name, tensor, tensor, timeout_, false, hooks_->any() ? hooks_ : nullptr};
 }
 
 Pairs::~Pairs() {

@@ -229,48 +229,67 @@ std::shared_ptr<DeviceGroup> ProcessGroup::group_on(c10::Device device) {
 
 void ProcessGroup::record([[maybe_unused]] const Operation& operation) const {
 #if TUTTI_TORCH_AT_LEAST(2, 8)
-    const auto elements = [](const Tensors& tensors) {
+    const auto elements = [](at::TensorList tensors) {
         return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
                                [](std::int64_t sum, const at::Tensor& tensor) { return sum + tensor.numel(); });
     };
-    const Tensors& typed = operation.inputs.empty() ? operation.outputs : operation.inputs;
+    const at::TensorList typed = operation.inputs.empty() ? operation.outputs : operation.inputs;
     const std::string name = operation.type == OpType::ALLREDUCE ? "allreduce" : std::strchr(operation.name, ':') + 1;
     const at::ScalarType type = typed.empty() ? at::kByte : typed.front().scalar_type();
     const auto number = static_cast<std::int64_t>(operation.number);
     const std::vector<std::int64_t> even;
+    const Tensors inputs = operation.inputs.vec(), outputs = operation.outputs.vec();
 #if TUTTI_TORCH_AT_LEAST(2, 12)
-    RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(number, std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs,
-                                          operation.outputs, rank_, std::string(name), elements(operation.inputs),
-                                          elements(operation.outputs), type, even, even, -1, -1, size_,
-                                          !operation.waits);
+    RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+        number, std::make_tuple(getGroupUid(), getGroupDesc()), inputs, outputs, rank_, std::string(name),
+        elements(operation.inputs), elements(operation.outputs), type, even, even, -1, -1, size_, !operation.waits);
 #else
-    RECORD_PARAM_COMMS_DATA(number, std::make_tuple(getGroupUid(), getGroupDesc()), operation.inputs, operation.outputs,
-                            rank_, std::string(name), elements(operation.inputs), elements(operation.outputs), type,
-                            even, even, -1, -1, size_);
+    RECORD_PARAM_COMMS_DATA(number, std::make_tuple(getGroupUid(), getGroupDesc()), inputs, outputs, rank_,
+                            std::string(name), elements(operation.inputs), elements(operation.outputs), type, even,
+                            even, -1, -1, size_);
 #endif
 #endif
 }
 
-ProcessGroup::Result ProcessGroup::enqueue(Operation operation, std::function<void(Collectives&)> job) {
+bool ProcessGroup::begin(Operation& operation) {
     check_process();
     operation.number = ++calls_;
-    if (at::hasCallbacks()) record(operation);
-    for (const Tensors* tensors : {&operation.inputs, &operation.outputs}) {
-        if (tensors->empty() || tensors->front().device().is_cpu()) continue;
-        check(joined({operation.inputs, operation.outputs}), operation.name);
-        return noted(group_on(tensors->front().device())->run(std::move(operation), job));
-    }
+    if (operation.profiled) record(operation);
+    for (const at::TensorList tensors : {operation.inputs, operation.outputs})
+        if (!tensors.empty() && !tensors.front().device().is_cpu()) return true;
     operation.timeout = within(operation.timeout);
     if (hooks_->any()) operation.hooks = hooks_;
-    const bool waits = operation.waits && !coalescing_;
-    auto work = c10::make_intrusive<Work>(rank_, std::move(operation));
-    if (waits && queue_->run_at_once(*work, [&] { job(members()); })) return work;
+    return false;
+}
+
+template <typename F>
+ProcessGroup::Result ProcessGroup::enqueue(Operation operation, F&& job) {
+    const bool on_device = begin(operation);
+    if (operation.waits && !coalescing_ && !on_device) {
+        auto work = c10::make_intrusive<Work>(rank_, operation);
+        if (queue_->run_at_once(*work, [&] { job(members()); })) return work;
+        return push(work, std::forward<F>(job));
+    }
+    return enqueue_later(operation, on_device, std::forward<F>(job));
+}
+
+ProcessGroup::Result ProcessGroup::enqueue_later(const Operation& operation, bool on_device, Job job) {
+    if (on_device) {
+        Tensors all = operation.inputs.vec();
+        all.insert(all.end(), operation.outputs.begin(), operation.outputs.end());
+        check(all, operation.name);
+        return noted(group_on(all.front().device())->run(operation, job));
+    }
+    return push(c10::make_intrusive<Work>(rank_, operation), std::move(job));
+}
+
+ProcessGroup::Result ProcessGroup::push(const WorkPtr& work, Job job) {
     queue_->push(work, [this, job = std::move(job)] { job(members()); });
     return noted(work);
 }
 
 ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-    const at::Tensor tensor = only(tensors, "broadcast");
+    const at::Tensor& tensor = only(tensors, "broadcast");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "broadcast from rank");
     return enqueue({OpType::BROADCAST, "tutti:broadcast", tensors, tensors, options.timeout, waits(options)},
@@ -280,7 +299,7 @@ ProcessGroup::Result ProcessGroup::broadcast(Tensors& tensors, const c10d::Broad
 ProcessGroup::Result ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
     if (tensors.size() == 1 && tensors.front().defined() && tensors.front().layout() == at::kSparse)
         return allreduce_sparse(tensors, options);
-    const at::Tensor tensor = only(tensors, "all_reduce");
+    const at::Tensor& tensor = only(tensors, "all_reduce");
     check_arithmetic(tensor.scalar_type(), options.reduceOp, "all_reduce");
     return enqueue({OpType::ALLREDUCE, "tutti:all_reduce", tensors, tensors, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) { all.all_reduce(tensor, op); });
@@ -307,7 +326,7 @@ ProcessGroup::Result ProcessGroup::allreduce_sparse(Tensors& tensors, const c10d
 }
 
 ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-    const at::Tensor tensor = only(tensors, "reduce");
+    const at::Tensor& tensor = only(tensors, "reduce");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "reduce to rank");
     check_arithmetic(tensor.scalar_type(), options.reduceOp, "reduce");
@@ -316,7 +335,7 @@ ProcessGroup::Result ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOp
 }
 
 ProcessGroup::Result ProcessGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-    const at::Tensor input = only(inputs, "all_gather");
+    const at::Tensor& input = only(inputs, "all_gather");
     if (outputs.size() != 1) fail("tutti: all_gather takes one list of outputs");
     const Tensors list = outputs.front();
     check_list(list, "all_gather");
@@ -359,12 +378,12 @@ ProcessGroup::Result ProcessGroup::allgather_coalesced(Lists& outputs, Tensors& 
 ProcessGroup::Result ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
     check_rows(output, input, "all_gather_into_tensor");
-    return enqueue({OpType::_ALLGATHER_BASE, "tutti:all_gather", {input}, {output}, options.timeout, waits(options)},
-                   [output, input](Collectives& all) { all.all_gather({output}, input); });
+    return enqueue({OpType::_ALLGATHER_BASE, "tutti:all_gather", input, output, options.timeout, waits(options)},
+                   [output, input](Collectives& all) { all.all_gather(output, input); });
 }
 
 ProcessGroup::Result ProcessGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-    const at::Tensor input = only(inputs, "gather");
+    const at::Tensor& input = only(inputs, "gather");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "gather to rank");
     if (outputs.size() != (root == rank_ ? 1u : 0u))
@@ -383,7 +402,7 @@ ProcessGroup::Result ProcessGroup::gather(Lists& outputs, Tensors& inputs, const
 }
 
 ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
-    const at::Tensor output = only(outputs, "scatter");
+    const at::Tensor& output = only(outputs, "scatter");
     const int root = static_cast<int>(options.rootRank);
     check_rank(root, "scatter from rank");
     if (inputs.size() != (root == rank_ ? 1u : 0u))
@@ -403,7 +422,7 @@ ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, cons
 
 ProcessGroup::Result ProcessGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
-    const at::Tensor output = only(outputs, "reduce_scatter");
+    const at::Tensor& output = only(outputs, "reduce_scatter");
     check_arithmetic(output.scalar_type(), options.reduceOp, "reduce_scatter");
     if (inputs.size() != 1) fail("tutti: reduce_scatter takes one list of inputs");
     const Tensors list = inputs.front();
@@ -421,8 +440,8 @@ ProcessGroup::Result ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::
     check_rows(input, output, "reduce_scatter_tensor");
     check_arithmetic(output.scalar_type(), options.reduceOp, "reduce_scatter_tensor");
     return enqueue(
-        {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", {input}, {output}, options.timeout, waits(options)},
-        [output, input, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, {input}, op); });
+        {OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", input, output, options.timeout, waits(options)},
+        [output, input, op = options.reduceOp](Collectives& all) { all.reduce_scatter(output, input, op); });
 }
 
 ProcessGroup::Result ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -431,8 +450,8 @@ ProcessGroup::Result ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor&
                                                  const c10d::AllToAllOptions& options) {
     check_same_type({output, input}, "all_to_all_single");
     const Counts from = dealt(output, output_splits, size_), to = dealt(input, input_splits, size_);
-    return enqueue({OpType::ALLTOALL_BASE, "tutti:all_to_all", {input}, {output}, options.timeout, waits(options)},
-                   [output, input, from, to](Collectives& all) { all.all_to_all({output}, from, {input}, to); });
+    return enqueue({OpType::ALLTOALL_BASE, "tutti:all_to_all", input, output, options.timeout, waits(options)},
+                   [output, input, from, to](Collectives& all) { all.all_to_all(output, from, input, to); });
 }
 
 ProcessGroup::Result ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
@@ -548,7 +567,7 @@ ProcessGroup::Result ProcessGroup::allgather_into_tensor_coalesced(Tensors& outp
     for (std::size_t i = 0; i < to.size(); ++i) check_rows(to[i], from[i], "all_gather_into_tensor");
     return enqueue({OpType::COALESCED, "tutti:all_gather", from, to, options.timeout, waits(options)},
                    [=](Collectives& all) {
-                       for (std::size_t i = 0; i < to.size(); ++i) all.all_gather({to[i]}, from[i]);
+                       for (std::size_t i = 0; i < to.size(); ++i) all.all_gather(to[i], from[i]);
                    });
 }
 
@@ -563,7 +582,7 @@ ProcessGroup::Result ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outp
     }
     return enqueue({OpType::COALESCED, "tutti:reduce_scatter", from, to, options.timeout, waits(options)},
                    [=, op = options.reduceOp](Collectives& all) {
-                       for (std::size_t i = 0; i < to.size(); ++i) all.reduce_scatter(to[i], {from[i]}, op);
+                       for (std::size_t i = 0; i < to.size(); ++i) all.reduce_scatter(to[i], from[i], op);
                    });
 }
 #endif

@@ -165,7 +165,15 @@ class ProcessGroup final : public Base {
     Collectives& members();  // or an exception
     Pairs& pairs();
     void record(const Operation& operation) const;  // what the profiler knows of torch's own backends
-    Result enqueue(Operation operation, std::function<void(Collectives&)> job);
+    using Job = std::function<void(Collectives&)>;
+    /// Begins an operation: it may be called, the profiler is told, and it has a number. Whether it is on a device.
+    bool begin(Operation& operation);
+    /// job: (Collectives&) -> void, which owns what it uses. A template, so that a call that waits does not allocate
+    /// it.
+    template <typename F>
+    Result enqueue(Operation operation, F&& job);
+    Result enqueue_later(const Operation& operation, bool on_device, Job job);
+    Result push(const WorkPtr& work, Job job);
     std::shared_ptr<DeviceGroup> group_on(c10::Device device);
     /// message: of a tensor on a device. It waits for endCoalescing, if there was a startCoalescing.
     Result pass(const Message& message);

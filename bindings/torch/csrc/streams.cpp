@@ -55,7 +55,7 @@ void SideStream::follow_current() {
     before_.block(stream_);
 }
 
-void SideStream::keep(const std::vector<at::Tensor>& tensors) const {
+void SideStream::keep(at::TensorList tensors) const {
     for (const at::Tensor& tensor : tensors)
         if (tensor.has_storage()) devices_.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
 }

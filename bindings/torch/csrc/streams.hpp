@@ -33,7 +33,7 @@ class SideStream {
     /// What comes on it from now on runs after what the calling thread has enqueued on its current stream.
     void follow_current();
     /// Those tensors' memory is nobody else's before what is on this stream by now has ended, though they be freed.
-    void keep(const std::vector<at::Tensor>& tensors) const;
+    void keep(at::TensorList tensors) const;
 
   private:
     c10::impl::VirtualGuardImpl devices_;

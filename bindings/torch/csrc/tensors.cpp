@@ -97,7 +97,7 @@ at::Tensor lying_at(void* data, at::IntArrayRef sizes, const at::Tensor& like) {
         .make_tensor();
 }
 
-Packed::Packed(Tensors tensors, Access access, Memory& spare) : tensors_(std::move(tensors)), data_(nothing) {
+Packed::Packed(at::TensorList tensors, Access access, Memory& spare) : tensors_(tensors), data_(nothing) {
     for (const at::Tensor& tensor : tensors_) bytes_ += tensor.nbytes();
     if (bytes_ == 0 && !spare.device().is_cpu()) data_ = spare.at_least(sizeof nothing);
     if (bytes_ == 0 || lie_in_order()) return;

@@ -1,6 +1,7 @@
 // Tensors as Tutti sees them: blocks of memory, types and operations.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -23,10 +24,12 @@ at::Tensor lying_at(void* data, at::IntArrayRef sizes, const at::Tensor& like);
 
 enum class Access { read, write, both };
 
-/// Tensors one after another in one block of memory: their own where they lie like that, else memory of `spare`.
+/// Tensors one after another in one block of memory: their own where they lie like that, else memory of `spare`. Both
+/// have to outlive it.
 class Packed {
   public:
-    Packed(Tensors tensors, Access access, Memory& spare);
+    Packed(at::TensorList tensors, Access access, Memory& spare);
+    Packed(std::initializer_list<at::Tensor> copies, Access access, Memory& spare) = delete;
 
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
@@ -37,7 +40,7 @@ class Packed {
     bool lie_in_order();
     void copy(bool in) const;
 
-    const Tensors tensors_;
+    const at::TensorList tensors_;
     void* data_;  // never null
     std::size_t bytes_ = 0;
     bool copied_ = false;

@@ -2,8 +2,6 @@
 
 #include <pthread.h>
 
-#include <ATen/record_function.h>
-
 #include <csignal>
 #if TUTTI_TORCH_AT_LEAST(2, 8)
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -18,13 +16,14 @@ void unregister([[maybe_unused]] c10d::Work& work) {
 #endif
 }
 
-Work::Work(int rank, Operation operation)
-    // A name makes a record for the profiler, which is an allocation: not where nobody reads it.
-    : c10d::Work(rank, operation.type, at::hasCallbacks() ? operation.name : nullptr, operation.inputs),
-      outputs_(std::move(operation.outputs)),
+Work::Work(int rank, const Operation& operation)
+    // For the profiler, and only where it reads them: a record is an allocation.
+    : c10d::Work(rank, operation.type, operation.profiled ? operation.name : nullptr,
+                 operation.profiled ? operation.inputs.vec() : Tensors()),
+      outputs_(operation.outputs.vec()),
       timeout_(operation.timeout),
       number_(operation.number),
-      hooks_(std::move(operation.hooks)) {
+      hooks_(operation.hooks) {
     if (hooks_) begun_ = std::chrono::steady_clock::now();
 }
 
@@ -38,6 +37,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
 }
 
 bool Work::wait(Milliseconds timeout) {
+    if (unshared_) {
+        unregister(*this);
+        if (exception_) std::rethrow_exception(exception_);
+        return true;
+    }
     const bool own = timeout == kNoTimeout;
     // A job can't be left half-way, so who wants to be back in time leaves it to the queue's thread.
     if (own && queue_) queue_->drive(*this);
@@ -67,14 +71,25 @@ void Work::complete(std::exception_ptr error) {
         error_ = error;
         future = future_;
     }
-    if (hooks_ && error) {
-        hooks_->failed_meanwhile();
-    } else if (hooks_) {
-        const std::chrono::duration<float, std::milli> took = std::chrono::steady_clock::now() - begun_;
-        hooks_->completed(*this, took.count());
-    }
+    tell_hooks(error != nullptr);
     if (future) tell(*future);
     finish(error);
+}
+
+void Work::complete_unshared(std::exception_ptr error) {
+    unshared_ = result_known_ = completed_ = true;
+    error_ = exception_ = std::move(error);
+    tell_hooks(error_ != nullptr);
+    if (!recordFunctionEndCallback_) return;
+    recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
+}
+
+void Work::tell_hooks(bool failed) const {
+    if (!hooks_) return;
+    if (failed) return hooks_->failed_meanwhile();
+    const std::chrono::duration<float, std::milli> took = std::chrono::steady_clock::now() - begun_;
+    hooks_->completed(*this, took.count());
 }
 
 void Work::tell(c10::ivalue::Future& future) const {

@@ -1,6 +1,8 @@
 // Operations on their way: what c10d calls Work, and the queue in which those of a process group run in order.
 #pragma once
 
+#include <ATen/record_function.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -17,16 +19,17 @@ namespace tutti_torch {
 class Queue;
 using Tensors = std::vector<at::Tensor>;
 
-/// What an operation is, and what it gives.
+/// What an operation is, and what it gives. The caller's tensors: valid during its call.
 struct Operation {
     c10d::OpType type;
-    const char* name;      // for profiles: "tutti:all_reduce"
-    Tensors inputs;        // for profiles
-    Tensors outputs;       // the value of the future
-    Milliseconds timeout;  // of wait() without one
-    bool waits = false;    // the caller waits at once
+    const char* name;        // for profiles: "tutti:all_reduce"
+    at::TensorList inputs;   // for profiles
+    at::TensorList outputs;  // the value of the future
+    Milliseconds timeout;    // of wait() without one
+    bool waits = false;      // the caller waits at once
     std::shared_ptr<const Hooks> hooks = nullptr;
     std::uint64_t number = 0;  // of the group's collectives, from 1 on
+    bool profiled = at::hasCallbacks();
 };
 
 /// torch keeps works that a compiled graph may wait for; this one was waited for.
@@ -34,7 +37,7 @@ void unregister(c10d::Work& work);
 
 class Work : public c10d::Work {
   public:
-    Work(int rank, Operation operation);
+    Work(int rank, const Operation& operation);
 
     /// Without a timeout: the operation's, or the group's.
     bool wait(Milliseconds timeout = kNoTimeout) override;
@@ -45,6 +48,8 @@ class Work : public c10d::Work {
 
     /// Once: the future, if somebody has it, gets its value or its error, then those who wait are woken.
     void complete(std::exception_ptr error = nullptr);
+    /// The same before anybody else knows of the work, which takes no lock.
+    void complete_unshared(std::exception_ptr error);
 
     /// Set before others know of the work. Called when a wait was in vain: the work ends, or is about to.
     std::function<void()> on_timeout;
@@ -56,11 +61,13 @@ class Work : public c10d::Work {
     Milliseconds timeout_;
     std::uint64_t number_;
     void tell(c10::ivalue::Future& future) const;
+    void tell_hooks(bool failed) const;
 
     // Guarded by mutex_: the future, made when it is first asked for, and what it is told.
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     std::exception_ptr error_;
     bool result_known_ = false;
+    bool unshared_ = false;  // it was complete before anybody knew of it
     // For the hooks, if there are any:
     std::shared_ptr<const Hooks> hooks_;
     std::chrono::steady_clock::time_point begun_;
@@ -82,7 +89,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
     /// job throws when the operation fails; work is completed after it.
     void push(const WorkPtr& work, std::function<void()> job);
-    /// Runs job at once, in the calling thread, and completes work. False, and nothing done, if others are before it.
+    /// Runs job at once, in the calling thread, and completes work, which nobody else knows of. False, and nothing
+    /// done, if others are before it.
     template <typename Job>
     bool run_at_once(Work& work, const Job& job) {
         if (!begin()) return false;
@@ -94,7 +102,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
             error = std::current_exception();
         }
         end();
-        work.complete(error);
+        work.complete_unshared(std::move(error));
         return true;
     }
     /// Runs what is queued until work has ended.

@@ -4,9 +4,10 @@
     python3 bindings/torch/examples/ddp.py             # starts two ranks
     torchrun --nproc-per-node 2 bindings/torch/examples/ddp.py
 
-Each rank has the same network three times: wrapped in unmodified DistributedDataParallel over either backend, and
-alone, which shows how long the computation takes. They take turns, some steps each, so that whatever else the machine
-does meets all.
+Each rank has the same network twice, wrapped in unmodified DistributedDataParallel, once over either backend. A third
+one ("no sum") is wrapped, too, but adds nothing up, and a fourth one ("alone") is not wrapped: they tell what DDP and
+the computation take by themselves. They take turns, some steps each, so that whatever else the machine does meets all.
+Processor time is that of rank 0, of all its threads; where other programs run it tells more than the time of a step.
 """
 import argparse
 import os
@@ -26,7 +27,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-BACKENDS, ALONE = ("tutti", "gloo"), "alone"
+BACKENDS = ("tutti", "gloo")
+ALL = (*BACKENDS, "no sum", "alone")
 
 
 def arguments():
@@ -36,6 +38,8 @@ def arguments():
     parser.add_argument("--turns", type=int, default=6, help="of either backend; the first is not timed (6)")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank (32)")
     parser.add_argument("--width", type=int, default=2560, help="of the hidden layers; 2560 makes 25 M parameters")
+    parser.add_argument("--views", action="store_true",
+                        help="gradients are views of DDP's buckets (gradient_as_bucket_view), which saves copies")
     return parser.parse_args()
 
 
@@ -67,22 +71,32 @@ def network(width):
     return torch.nn.Sequential(*layers[:-1])
 
 
+def no_sum(_, bucket):
+    """DDP's communication hook: each rank keeps its own gradients."""
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 class Trainer:
-    """A network of its own, over one backend, or alone."""
+    """A network of its own, over one backend, or over neither."""
 
     def __init__(self, backend, options):
-        self.group = dist.new_group(backend=backend) if backend != ALONE else None
         self.model = network(options.width)
-        if self.group is not None:
-            self.model = DistributedDataParallel(self.model, process_group=self.group)
+        if backend != "alone":
+            self.group = dist.new_group(backend=backend if backend in BACKENDS else "tutti")
+            self.model = DistributedDataParallel(self.model, process_group=self.group,
+                                                 gradient_as_bucket_view=options.views)
+        if backend == "no sum":
+            self.model.register_comm_hook(None, no_sum)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
         self.data = torch.Generator().manual_seed(dist.get_rank())
         self.batch = options.batch
-        self.losses, self.seconds = [], []
+        self.losses, self.seconds, self.processor = [], [], []
 
     def turn(self, steps, timed):
         dist.barrier()
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         for _ in range(steps):
             x = torch.randn(self.batch, 1024, generator=self.data)
             loss = torch.nn.functional.cross_entropy(self.model(x), x[:, :1000].argmax(1))
@@ -93,6 +107,7 @@ class Trainer:
         dist.barrier()
         if timed:
             self.seconds.append((time.perf_counter() - started) / steps)
+            self.processor.append((time.process_time() - used) / steps)
 
     def all_reduce(self, elements, times):
         """Seconds of an all-reduce of fp32, alone."""
@@ -111,29 +126,33 @@ def train(options):
     dist.init_process_group("tutti")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
-    everybody = (*BACKENDS, ALONE)
-    trainers = {backend: Trainer(backend, options) for backend in everybody}
+    trainers = {backend: Trainer(backend, options) for backend in ALL}
     parameters = sum(p.numel() for p in trainers["tutti"].model.parameters())
     for turn in range(options.turns):
-        for backend in everybody if turn % 2 == 0 else everybody[::-1]:
+        for backend in ALL if turn % 2 == 0 else ALL[::-1]:
             trainers[backend].turn(options.steps, timed=turn > 0)
     alone = {backend: trainers[backend].all_reduce(parameters, 5) for backend in BACKENDS}
     if rank == 0:
         print(f"{ranks} ranks, {torch.get_num_threads()} threads each, {parameters / 1e6:.1f} M parameters, "
               f"{options.batch} samples per rank, torch {torch.__version__}, tutti {tutti_torch.version()}")
         print(f"{'backend':10}{'first loss':>12}{'last loss':>12}{'step ms':>10}{'best':>10}{'worst':>10}"
-              f"{'all-reduce of the gradients ms':>32}")
-        for backend in BACKENDS:
-            trainer = trainers[backend]
+              f"{'processor ms':>14}{'all-reduce of the gradients ms':>32}")
+        for backend, trainer in trainers.items():
             times = [1e3 * seconds for seconds in trainer.seconds]
+            reduced = f"{1e3 * alone[backend]:32.1f}" if backend in BACKENDS else ""
             print(f"{backend:10}{trainer.losses[0]:12.6f}{trainer.losses[-1]:12.6f}{statistics.median(times):10.1f}"
-                  f"{min(times):10.1f}{max(times):10.1f}{1e3 * alone[backend]:32.1f}")
-        ours, theirs, computation = (statistics.median(trainers[backend].seconds) for backend in everybody)
+                  f"{min(times):10.1f}{max(times):10.1f}"
+                  f"{1e3 * statistics.median(trainer.processor):14.1f}{reduced}")
+        ours, theirs, computation = (statistics.median(trainers[name].seconds) for name in (*BACKENDS, "alone"))
+        work = {backend: 1e3 * statistics.median(trainer.processor) for backend, trainer in trainers.items()}
+        beside = {backend: work[backend] - work["alone"] for backend in ALL}
         apart = max(abs(a - b) for a, b in zip(trainers["tutti"].losses, trainers["gloo"].losses))
         print(f"the computation takes {1e3 * computation:.1f} ms; beyond it tutti / gloo: "
               f"{(ours - computation) / (theirs - computation):.2f}")
         print(f"step of tutti / step of gloo: {ours / theirs:.2f}; losses are "
               f"{'the same bits' if apart == 0 else f'at most {apart:.1e} apart'}")
+        print(f"processor ms beside computation: tutti {beside['tutti']:.1f}, gloo {beside['gloo']:.1f} "
+              f"({beside['tutti'] / beside['gloo']:.2f} of it), DDP without a sum {beside['no sum']:.1f}")
     trainers.clear()  # before the groups: torch 1.13 may hang where a reducer is the last to let go of a Gloo group
     dist.destroy_process_group()
 

@@ -383,7 +383,8 @@ def test_handles_that_end_at_once():
     options.asyncOp = False
     tensor = torch.ones(3)
     work = TUTTI.allreduce([tensor], options)
-    assert work.is_completed() and tensor.eq(SIZE).all()
+    assert work.is_completed() and work.is_success() and tensor.eq(SIZE).all()
+    assert work.wait() and work.wait(datetime.timedelta(milliseconds=1)) and work.result()[0].eq(SIZE).all()
     assert work.get_future().wait()[0].eq(SIZE).all() and work.get_future().done()
     queued = [dist.all_reduce(torch.ones(50000), async_op=True) for _ in range(4)]
     dist.all_reduce(tensor)  # behind them

@@ -144,10 +144,13 @@ def profiler():
     path = f"trace.{RANK}.json"
     profile.export_chrome_trace(path)
     with open(path, encoding="utf-8") as file:
-        events = [event for event in json.load(file)["traceEvents"] if event["name"] == "record_param_comms"]
+        trace = json.load(file)["traceEvents"]
     os.remove(path)
+    events = [event for event in trace if event["name"] == "record_param_comms"]
     named = {event["args"].get("Collective name") for event in events}
     assert "allreduce" in named, (named, events[:2])
+    ended = {event["name"] for event in trace if "dur" in event}
+    assert {"tutti:all_reduce", "tutti:barrier"} <= ended, ended
 
 
 def memory():

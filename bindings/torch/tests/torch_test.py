@@ -78,6 +78,7 @@ class Torch(unittest.TestCase):
         for status, output in spawn.run("trouble.py", 2, "differ"):
             self.assertEqual(status, 0, output)
             self.assertRegex(output, "tutti: all_reduce: .*5")
+            self.assertNotIn("no error", output)
 
     def test_forked_children(self):
         for status, output in spawn.run("trouble.py", 2, "fork"):
