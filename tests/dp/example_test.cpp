@@ -88,7 +88,7 @@ struct Network {
 TEST_CASE("Example: passes on a GPU have the bits of passes on a CPU, and what is ready when") {
     const Network network;
     std::string why;
-    REQUIRE(gpu::count(why) > 1);
+    REQUIRE(gpu::count(2, why) > 1);
     const gpu::Stream stream = gpu::make_stream(1);
     const Passes here = network.on_cpu(), there = network.on_gpu(stream);
     REQUIRE(there.losses == here.losses);
