@@ -41,7 +41,7 @@ void run_now(const kernels::Work& work) {
 
 }  // namespace
 
-int count(std::string&) {
+int count(int, std::string&) {
     return emulated().count();
 }
 

@@ -29,7 +29,7 @@ EmulatedGpus& emulated() {
 
 }  // namespace
 
-int devices(std::string&) {
+int devices(int, std::string&) {
     return emulated().count();
 }
 std::string name_of(int) {
