@@ -1,12 +1,13 @@
 #include "ptx_races.hpp"
 
+#include <algorithm>
+
 #include "ptx_code.hpp"
 
 namespace tutti::ptx {
 namespace {
 
 constexpr std::uint16_t several = 0xffff;
-constexpr std::size_t most_words = 1 << 16;
 
 void note(std::uint16_t& users, std::uint16_t user) {
     users = users == 0 || users == user ? user : several;
@@ -37,7 +38,9 @@ void Races::use(const std::byte* at, std::size_t size, std::uint32_t thread, Kin
             if (kind == Kind::strong_store) note(w.strong[b], user);
         }
     }
-    if (words_.size() > most_words) std::erase_if(words_, [&](const auto& w) { return w.second.epoch != epoch_; });
+    if (words_.size() <= most_) return;
+    std::erase_if(words_, [&](const auto& w) { return w.second.epoch != epoch_; });
+    most_ = std::max(most_, 2 * words_.size());
 }
 
 }  // namespace tutti::ptx

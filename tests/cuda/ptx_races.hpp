@@ -23,6 +23,7 @@ class Races {
     };
     std::uint32_t epoch_ = 1;
     std::unordered_map<const std::byte*, Word> words_;
+    std::size_t most_ = 1 << 16;  // words; more of them are swept, and those of this epoch stay
 };
 
 }  // namespace tutti::ptx
