@@ -28,7 +28,7 @@ inline constexpr std::size_t least_slot_bytes = 32 * 1024;  // also what adapter
 /// long as 72 MiB for all of them allow.
 constexpr std::size_t slot_bytes_of(int seats) {
     constexpr std::size_t all = std::size_t{72} << 20, step = 16 * 1024, longest = 256 * 1024;
-    const std::size_t slots = static_cast<std::size_t>(seats * channels_per_peer) * slot_depth;
+    const std::size_t slots = static_cast<std::size_t>(std::max(seats, 1) * channels_per_peer) * slot_depth;
     return std::clamp(all / slots / step * step, least_slot_bytes, longest);
 }
 
