@@ -76,12 +76,12 @@ class OnDevice {
     explicit OnDevice(int device) {
         static const auto push = driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent");
         const CUcontext wanted = context_of(device);
+        any.store(device, std::memory_order_relaxed);
         pushed_ = current_context() != wanted;
         if (!pushed_) return;
         const CUresult result = push(wanted);
         if (result != CUDA_SUCCESS)
             fail(tuttiUnhandledCudaError, "cuCtxPushCurrent of GPU %d: error %d", device, static_cast<int>(result));
-        any.store(device, std::memory_order_relaxed);
     }
     ~OnDevice() {
         if (!pushed_) return;

@@ -110,7 +110,15 @@ class World {
 }  // namespace
 
 TEST_CASE("no context is made on a device that no rank uses") {  // must be the first: contexts stay
-    std::thread([] {                                             // its stack of contexts is empty
+    std::thread([] {
+        OK(cudaSetDevice(1));  // current before the library is first used, which then need not push it
+        OK(cudaFree(nullptr));
+        World world({1});
+        std::thread([&] { world.all_reduce(); }).join();
+        CHECK(world.right(1));
+    }).join();
+    CHECK(contexts_made(0) == 0);
+    std::thread([] {  // its stack of contexts is empty
         World world({1, 2});
         world.all_reduce();
         CHECK(world.right(1));
