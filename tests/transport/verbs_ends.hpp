@@ -9,6 +9,7 @@
 #include "base/result.hpp"
 #include "fake_verbs.hpp"
 #include "harness/catch.hpp"
+#include "messages.hpp"
 #include "transport/verbs/net.hpp"
 
 namespace tutti::harness {
@@ -63,16 +64,6 @@ struct Ends {
         for (const int r : {0, 1}) end[r]->receive(*reader[r]);
     }
 };
-
-inline net::Header message(std::size_t bytes, std::uint32_t signature, int channel = 0) {
-    net::Header h{};
-    h.what = net::What::message;
-    h.channel = static_cast<std::uint8_t>(channel);
-    h.bytes = static_cast<std::uint32_t>(bytes);
-    h.in_slot = bytes > inline_bytes;
-    h.signature = signature;
-    return h;
-}
 
 inline bool has(const std::string& text, const std::string& part) {
     CAPTURE(text, part);
