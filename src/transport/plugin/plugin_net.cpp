@@ -7,6 +7,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "base/result.hpp"
 #include "transport/plugin/endpoint.hpp"
 
@@ -16,13 +17,6 @@ namespace {
 constexpr int connections_of_endpoint = 4;
 constexpr std::chrono::seconds try_at_most{5};
 constexpr std::chrono::microseconds try_again{50};
-
-/// FNV-1a, which is the same on every host; never 0.
-std::uint64_t hash(const std::string& text) {
-    std::uint64_t h = 14695981039346656037u;
-    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    return h == 0 ? 1 : h;
-}
 
 }  // namespace
 
@@ -65,7 +59,7 @@ std::uint64_t PluginNet::fabric() {
         fail(tuttiSystemError,
              "the network plugin that TUTTI_NET_PLUGIN names can't be used: %s (TUTTI_NET_PLUGIN=none goes without)",
              why_.c_str());
-    return why_.empty() ? hash(plugin_->name()) : 0;
+    return why_.empty() ? std::max<std::uint64_t>(1, fnv(plugin_->name())) : 0;
 }
 
 std::string PluginNet::absence() {
