@@ -12,8 +12,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -301,8 +300,7 @@ TEST_CASE("groups: what makes no sense is refused on all ranks, and names the fi
                  {"config.hierarchical needs", 2, [](auto& c) { c.hierarchical = 1; }}};
     for (const auto& c : cases) {
         CAPTURE(c.word);
-        tuttiUniqueId id;
-        harness::must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         std::atomic<int> told{0};
         harness::run(c.ranks, [&](int r) {
             tuttiComm_t comm = harness::join(id, r, c.ranks, true);

@@ -11,8 +11,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::new_id;
-using harness::registered;
+using namespace tutti::harness;
 
 namespace {
 
