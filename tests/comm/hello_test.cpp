@@ -3,7 +3,6 @@
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
-#include "harness/harness.hpp"
 
 namespace tutti::test {
 namespace {

@@ -9,8 +9,7 @@
 #include "harness/uneven.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -91,7 +90,7 @@ TEST_CASE("GPUs through host memory: uneven collectives, with a CPU among the ra
         for (harness::uneven::Case c : cases) {
             c.gpus = world.device(rank) < 0 ? nullptr : &world.gpus();
             harness::uneven::Caller caller(c, rank, 3);
-            harness::require_success(caller.call(world.comm(rank), stream), name_of(c.what).data());
+            harness::must_succeed(caller.call(world.comm(rank), stream), name_of(c.what).data());
             if (c.gpus != nullptr) world.gpus().synchronize_stream(stream);
             caller.check();
         }
@@ -154,11 +153,10 @@ TEST_CASE("GPUs: a captured graph is replayed, by p2p, through host memory, over
             std::fill(data, data + count, 1.0f);
             gpus.begin_capture(stream);
             for (const std::size_t part : {count, std::size_t{3}})  // slots, or lines and cells
-                harness::require_success(tuttiAllReduce(data, data, part, tuttiFloat32, tuttiSum, comm, stream),
-                                         "call");
+                harness::must_succeed(tuttiAllReduce(data, data, part, tuttiFloat32, tuttiSum, comm, stream), "call");
             const auto graph = gpus.end_capture(stream);
             for (int replay = 0; replay < 5; ++replay) gpus.replay(graph, stream);
-            harness::require_success(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiAvg, comm, stream), "call");
+            harness::must_succeed(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiAvg, comm, stream), "call");
             gpus.synchronize_stream(stream);
             harness::check(data[0] == 1024 && data[2] == 1024, "the first elements are wrong");
             harness::check(data[3] == 32 && data[count - 1] == 32, "the other elements are wrong");
@@ -303,11 +301,11 @@ TEST_CASE("GPUs through host memory: a communicator of GPUs and a CPU is split")
     GpuWorld world({0, -1, 1}, false);
     world.each([&](int rank, void* stream) {
         tuttiComm_t part = nullptr;
-        harness::require_success(tuttiCommSplit(world.comm(rank), rank == 0 ? 1 : 0, rank, &part, nullptr), "split");
+        harness::must_succeed(tuttiCommSplit(world.comm(rank), rank == 0 ? 1 : 0, rank, &part, nullptr), "split");
         Case sum{.what = Case::What::all_reduce, .count = 1025, .where = Where::in_place};
         sum.gpus = world.device(rank) < 0 ? nullptr : &world.gpus();
         sum.device = world.device(rank);
         harness::run_case(sum, part, rank == 2 ? 1 : 0, rank == 0 ? 1 : 2, stream);
-        harness::require_success(tuttiCommDestroy(part), "destroy");
+        harness::must_succeed(tuttiCommDestroy(part), "destroy");
     });
 }

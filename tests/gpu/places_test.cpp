@@ -1,5 +1,4 @@
 // Who reaches whom by p2p: a pure function of the infos, the same seen from both ends.
-#include <algorithm>
 #include <string>
 #include <vector>
 

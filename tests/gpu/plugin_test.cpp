@@ -14,8 +14,7 @@
 #include "transport/plugin/plugin_net.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::EmulatedGpus;
+using namespace tutti::harness;
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include "harness/resets.hpp"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -29,7 +29,6 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdarg>
 #include <map>
-#include <vector>
 
 namespace sim {
 namespace {

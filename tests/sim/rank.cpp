@@ -8,7 +8,6 @@
 #include <exception>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <thread>

@@ -8,8 +8,7 @@
 #include "links.hpp"
 
 using namespace tutti;
-using harness::join;
-using harness::LinkedPair;
+using namespace tutti::harness;
 
 TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
     constexpr std::size_t readers = 3;

@@ -20,8 +20,7 @@
 
 using namespace tutti;
 using namespace tutti::net;
-using harness::LinkedPair;
-using harness::Relay;
+using namespace tutti::harness;
 using std::chrono::milliseconds;
 
 namespace {
@@ -52,9 +51,7 @@ struct Way {
     Receiver receiver;
     unsigned sent = 0, received = 0;
 
-    const std::byte* contents(unsigned m) const {
-        return harness::contents(m, channel * 2 + static_cast<int>(from));
-    }
+    const std::byte* contents(unsigned m) const { return harness::contents(m, channel * 2 + static_cast<int>(from)); }
     bool send() {
         const std::size_t bytes = length_of(from, channel, sent);
         const bool slot = bytes > inline_bytes;
@@ -70,8 +67,7 @@ struct Way {
         const Cell& cell = receiver.cell();
         const std::size_t bytes = length_of(from, channel, received);
         const std::byte* const at = cell.kind == Kind::slot ? receiver.slot() : cell.payload;
-        if (cell.signature != received + 1 || cell.bytes != bytes ||
-            std::memcmp(at, contents(received), bytes) != 0)
+        if (cell.signature != received + 1 || cell.bytes != bytes || std::memcmp(at, contents(received), bytes) != 0)
             throw std::runtime_error("message " + std::to_string(received) + " of channel " + std::to_string(channel) +
                                      " is another one, or has another byte");
         receiver.release();

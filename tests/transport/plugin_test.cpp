@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "transport/plugin/plugin_net.hpp"
 
 using namespace tutti;
+using harness::has;
 using plugin::PluginNet;
 
 namespace {
@@ -49,10 +49,6 @@ Debts settled(const std::string& file, const Debts& before) {
         if (now.of[0] == before.of[0] || Clock::now() > limit) return now;
         plugin::Frames::tend_kept();
     }
-}
-
-bool has(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 template <class Body>

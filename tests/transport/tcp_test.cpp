@@ -22,8 +22,7 @@
 using namespace tutti;
 using namespace tutti::tcp;
 using namespace tutti::net;
-using harness::LinkedPair;
-using harness::message;
+using namespace tutti::harness;
 
 namespace {
 
