@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
