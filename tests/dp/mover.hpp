@@ -111,7 +111,7 @@ inline tuttiUniqueId new_id() {
     return id;
 }
 
-/// What one rank comes to in so many steps.
+/// The weights of one rank after `steps` steps.
 inline std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps) {
     config.mode = tuttiDpNaive;
     config.shardRanks = config.server = TUTTI_UNDEF_INT;

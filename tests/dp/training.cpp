@@ -48,7 +48,7 @@ int dedicated_servers(const tuttiDpConfig_t& config) {
     return config.mode == tuttiDpShardedServer ? config.servers : 1;
 }
 
-/// What goes also if the rank that has it is never complete.
+/// Released also if its rank is never complete.
 struct Held {
     tuttiComm_t comm = nullptr;
     tuttiDp_t dp = nullptr;
