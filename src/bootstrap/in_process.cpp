@@ -188,7 +188,7 @@ Agreed InProcessSession::agree(const std::vector<Rank>& out, bool ok, Deadline d
     if (!agreement.is_under_way()) return {value.ok, value.number, value.out, {}};
     const std::vector<Rank> awaited = agreement.awaited();
     agreement.cancel();
-    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank_,
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, until the time-out", rank_,
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 

@@ -134,7 +134,7 @@ Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline dead
     });
     if (const auto agreed = m_->wait_agreed(Clock::now())) return *agreed;
     if (m_->has_left(rank())) fail(tuttiRemoteError, "rank %d has left", rank());
-    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank(),
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, until the time-out", rank(),
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 

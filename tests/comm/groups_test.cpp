@@ -208,7 +208,7 @@ TEST_CASE("a copy to oneself follows the streams of its send and of its receive,
     REQUIRE(tuttiSend(from.data(), count, tuttiInt32, 0, comms[0], streams[0]) == tuttiSuccess);
     REQUIRE(tuttiRecv(to.data(), count, tuttiInt32, 0, comms[0], streams[1]) == tuttiSuccess);
     REQUIRE(tuttiGroupEnd() == tuttiSuccess);
-    // What is behind the pair on the send's stream sees the copy.
+    // Work behind the pair on the send's stream sees the copy.
     Comms others(1);
     REQUIRE(tuttiAllGather(to.data(), after.data(), count, tuttiInt32, others[0], streams[0]) == tuttiSuccess);
     REQUIRE(tuttiAllGather(to.data(), again.data(), count, tuttiInt32, others[0], streams[1]) == tuttiSuccess);
@@ -240,7 +240,7 @@ TEST_CASE("abort and revoke do not wait for another communicator's operation tha
         REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, aborted[0], streams[1]) == tuttiSuccess);
     }
     REQUIRE((revoke ? tuttiCommRevoke(aborted[0], TUTTI_REVOKE_DEFAULT) : tuttiCommAbort(aborted[0])) == tuttiSuccess);
-    // Not even the other stream is held up any more; a group's error is told on the first of its streams.
+    // The other stream is not blocked any more; a group's error is reported on the first of its streams.
     REQUIRE(tuttiStreamSynchronize(streams[1]) == (in_group ? tuttiSuccess : tuttiRemoteError));
     REQUIRE(tuttiStreamQuery(streams[0]) == tuttiInProgress);
     REQUIRE(tuttiAllReduce(&other, &other, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);

@@ -1,4 +1,4 @@
-// What ranks tell of themselves when they join, as it travels.
+// The Hello that ranks exchange when they join, in its wire format.
 #include "comm/hello.hpp"
 
 #include "base/result.hpp"

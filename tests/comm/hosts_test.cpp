@@ -41,7 +41,7 @@ bool is_far(const Options& options) {
     return options.transport == "tcp" && config().round_trip_us >= long_path.count();
 }
 
-/// At least so many bytes, no two words of which are alike; made once, since a sanitizer looks at every store.
+/// At least `bytes` bytes in which no two words are equal. Made once, because a sanitizer checks every store.
 const void* distinct_words(std::size_t bytes) {
     static std::vector<std::uint32_t> words;
     if (words.size() * sizeof words[0] < bytes) {

@@ -267,7 +267,7 @@ TEST_CASE("waits take the signals that they have waited for") {
     const tuttiWaitSignalDesc_t rest[] = {{1, 0, 0, 0}, {1, 0, 2, 0}, {0, 0, 5, 0}, {1, 1, 0, 0}, {1, 0, 0, 0}};
     REQUIRE(tuttiWaitSignal(5, rest, comm, nullptr) == tuttiSuccess);
     REQUIRE(tuttiWaitSignal(0, nullptr, comm, nullptr) == tuttiSuccess);
-    // One is left, and no more.
+    // Exactly one signal is left.
     tuttiStream_t stream;
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     REQUIRE(wait_for(0, 2, comm, stream) == tuttiSuccess);
@@ -295,7 +295,7 @@ TEST_CASE("in a group waits and puts are under way at once, on a stream in their
             REQUIRE(pair.memory[r][3 + i] == data[1 - r][i]);
             REQUIRE(pair.memory[r][8 + i] == data[r][i]);
         }
-    // What is put is what the collective before it on the stream has made, and the one after the wait takes it.
+    // The put sends the result of the collective before it on the stream; the collective after the wait reads it.
     harness::run(2, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         tuttiStream_t stream;
@@ -718,7 +718,7 @@ TEST_CASE("memory that processes can't map is refused on all ranks, and its owne
             tuttiWindow_t window = nullptr;
             if (tuttiCommWindowRegister(comm, mine, 100, &window, TUTTI_WIN_DEFAULT) != tuttiInvalidArgument) return 2;
             if (!says({"rank 1: the 100 bytes", "tuttiMemAlloc"})) return 3;
-            // Not demanded, it is a window without puts, also for the other rank.
+            // With BEST_EFFORT it is a window without puts, also for the other rank.
             if (tuttiCommWindowRegister(comm, mine, 100, &window, TUTTI_WIN_BEST_EFFORT) != tuttiSuccess) return 4;
             if (put({1}, 0, window, 0, comm) != tuttiInvalidUsage || !says({"do not reach", "rank 1"})) return 5;
             if (tuttiCommWindowDeregister(comm, window) != tuttiSuccess) return 6;

@@ -1,4 +1,4 @@
-// What is planned before data moves, and what communicators of many ranks cost.
+// Planning of calls, and the costs of communicators with many ranks.
 #include <algorithm>
 #include <vector>
 

@@ -60,7 +60,7 @@ ProgramSet backwards(Collective c) {
     return set;
 }
 
-/// What each of `ranks` got from tuttiCommInitRankConfig, and its error's text.
+/// The result of tuttiCommInitRankConfig on each of `ranks`, and its error text.
 struct Joined {
     std::vector<tuttiComm_t> comms;
     std::vector<tuttiResult_t> results;

@@ -143,7 +143,7 @@ std::vector<Case> some_of_all(int ranks) {
     return cases;
 }
 
-/// What every rank gets from sums of numbers of all magnitudes, whose bits tell in which order they were added.
+/// Every rank's sums of numbers of all magnitudes; the bits depend on the order of the additions.
 std::vector<float> sums(const tuttiConfig_t& config, int ranks) {
     const Ranks threads(ranks, config);
     const std::size_t row = large / 4;
@@ -191,7 +191,7 @@ TEST_CASE("threads: they share what sockets take, too") {
     const Case sum{Case::What::all_reduce, 2 * large, tuttiFloat32, tuttiSum, 0, Where::out_of_place, false, 0};
     ranks.run({sum});
     if (!bytes_read_by("tutti-crew")) return harness::skip("a kernel that counts what a thread reads");
-    // Who takes what is chance.
+    // Which thread takes which channel is chance, so repeat.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
     while (*bytes_read_by("tutti-crew") < large && std::chrono::steady_clock::now() < limit) ranks.run({sum});
     CHECK(*bytes_read_by("tutti-crew") >= large);

@@ -96,7 +96,7 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
         } else {
             ++ended;
         }
-        for (++gone; gone < ranks;) std::this_thread::yield();  // whoever leaves sooner would be the reason
+        for (++gone; gone < ranks;) std::this_thread::yield();  // a rank that left sooner would be the cause
         tuttiCommAbort(comm);
     });
     CAPTURE(transport, waiting.name, count, texts[0], texts[1]);

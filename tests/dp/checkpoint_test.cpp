@@ -29,7 +29,7 @@ struct Checkpoints : harness::Folder {
         for (const auto& entry : std::filesystem::directory_iterator(path)) all.push_back(entry.path().filename());
         return all;
     }
-    /// Of the kind "model" or "optimizer", the first.
+    /// The path of the first part of this kind, "model" or "optimizer".
     std::string part(const std::string& kind) const {
         std::vector<std::string> all;
         for (const std::string& file : files())

@@ -147,7 +147,7 @@ TEST_CASE("groups: compressed gradients are those of ranks that share out all", 
             setup.config.shardRanks = 2;
             setup.config.hierarchical = hierarchical;
             const Trained grouped = harness::train(setup);
-            // Shards of other sizes fill buckets with other zeros: of which a part is sent, and what is a row, differs.
+            // Shards of other sizes pad buckets with other zeros, so top-k's part and PowerSGD's rows differ.
             const bool cut_alike = kind != tuttiDpTopK && kind != tuttiDpPowerSgd;
             REQUIRE((!cut_alike || hierarchical == 1 || grouped.weights == whole.weights));
             REQUIRE(harness::difference(grouped, whole) < 0.2);

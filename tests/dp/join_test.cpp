@@ -25,7 +25,7 @@ float start_of(std::size_t p, std::size_t i) {
     return static_cast<float>((p * 31 + i * 7) % 23) * 0.125f - 1.0f;
 }
 
-/// Of one micro-batch.
+/// The gradient of one micro-batch.
 float gradient_of(int rank, int epoch, int batch, int micro, std::size_t i, float w) {
     const int noise = (rank * 5 + epoch * 3 + batch * 2 + micro + static_cast<int>(i % 13)) % 11;
     return 0.25f * w + static_cast<float>(noise) * 0.0625f;

@@ -368,7 +368,7 @@ TEST_CASE("after a load that has failed half-way: the last checkpoint, or a refu
                 const tuttiDpStatistics_t s = statistics(dp);
                 right += !replicated && saved
                              ? moved == tuttiSuccess && s.steps == 1
-                             : moved == tuttiInvalidUsage && says(replicated ? "half-way" : "nobody has all of 'w'");
+                             : moved == tuttiInvalidUsage && says(replicated ? "half-way" : "no remaining rank has");
                 tuttiDpDestroy(dp);
                 tuttiCommDestroy(first);
                 tuttiCommDestroy(second);

@@ -93,7 +93,7 @@ class Mover {
     std::vector<tuttiComm_t> comms_;
 };
 
-/// What one rank comes to in so many steps.
+/// The weights of one rank after `steps` steps.
 inline std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps) {
     config.mode = tuttiDpNaive;
     config.shardRanks = config.server = TUTTI_UNDEF_INT;

@@ -100,7 +100,7 @@ struct MuonRun {
     static float first_value(std::size_t p, std::size_t i) {
         return static_cast<float>((p * 37 + i * 11) % 29) * 0.0625f - 0.9f;
     }
-    /// Of one of `ranks` parts; sums over ranks are exact enough.
+    /// The gradient of one of `ranks` parts; sums over ranks are exact enough.
     static float gradient(int part, int step, std::size_t p, std::size_t i, float w) {
         return 0.5f * w + static_cast<float>((static_cast<std::size_t>(part * 7 + step * 5) + p * 3 + i * 13) % 17) -
                8.0f;

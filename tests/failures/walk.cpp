@@ -119,7 +119,7 @@ std::string judge(const Operation& operation, const std::vector<Ended>& ended, c
         told = told || tells(kind, e.text);
         if (must_not_matter(kind)) return who + "an error: " + e.text;
         if (e.text.empty()) return who + "an error without a word";
-        // Of a rank that can't even begin to join, the others do not hear.
+        // The others do not hear of a rank that fails before it begins to join.
         if (e.result == tuttiTimeout && kind != Kind::connections &&
             mentions(e.text, {"did not arrive", "could not connect", "could not reach the place"}))
             continue;

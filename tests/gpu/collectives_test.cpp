@@ -91,7 +91,7 @@ TEST_CASE("GPUs: every algorithm") {
 }
 
 TEST_CASE("GPUs: a user's algorithm") {
-    // 4 ranks add into rank 0: 0 + 3 + 1 + 2, an order of which the sum below tells.
+    // 4 ranks add into rank 0: 0 + 3 + 1 + 2; the bits of the sum below depend on that order.
     ProgramSet set{Collective::all_reduce, 4, 0, {}, 0, {}, {}};
     for (Rank r = 0; r < 4; ++r) set.programs.push_back(program_for({Collective::all_reduce, r, 4}));
     set.programs[0].step({input(0), recv(3), recv(1), recv(2)}, {output(0), send(1), send(2), send(3)}, true);

@@ -17,7 +17,7 @@ constexpr Case::What all_collectives[] = {Case::What::all_reduce, Case::What::re
                                           Case::What::broadcast,  Case::What::reduce,         Case::What::all_to_all,
                                           Case::What::gather,     Case::What::scatter};
 
-/// Who is where: a device of every rank, -1 for a CPU.
+/// The placement: each rank's device; -1 if it is on a CPU.
 struct Layout {
     const char* name;
     std::vector<int> devices;
@@ -217,7 +217,7 @@ TEST_CASE("GPUs through host memory: what one rank does wrong, ranks of both kin
         CHECK(call(world, 0, host.data(), count) == tuttiTimeout);
         CHECK(harness::mentions(world.comm(0), {"for a message from rank 1 in all_reduce"}));
     }
-    {  // different calls: whoever sees it first
+    {  // different calls: either rank may see it first
         GpuWorld world({-1, 0}, false, &config);
         with_device_memory(world, [&](float* data) {
             CHECK(call(world, 1, data, count - 1000) == tuttiSuccess);

@@ -190,7 +190,7 @@ TEST_CASE("GPUs: waits take the signals that they have waited for") {
     REQUIRE(tuttiWaitSignal(5, rest, world.comm(1), world.stream(1)) == tuttiSuccess);
     REQUIRE(tuttiWaitSignal(0, nullptr, world.comm(1), world.stream(1)) == tuttiSuccess);
     world.gpus().synchronize_stream(world.stream(1));
-    // One is left, and no more.
+    // Exactly one signal is left.
     REQUIRE(wait_for(world, 1, 0, 2) == tuttiSuccess);
     std::atomic<bool> ended{false};
     const auto note = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); };

@@ -64,7 +64,7 @@ class Buffer {
     unsigned char* base_ = nullptr;
 };
 
-/// What its data is: of a Case that reduces, with the op.
+/// The kind of a case's data. If the case reduces, the op decides.
 Data data_of(const Case& c) {
     const bool reduces =
         c.what == Case::What::all_reduce || c.what == Case::What::reduce_scatter || c.what == Case::What::reduce;
@@ -133,7 +133,7 @@ std::vector<unsigned char> expected(const Case& c, int rank, int ranks, std::siz
     return all;
 }
 
-/// Where what a rank got is not what it must have got.
+/// The first element of `got` that differs from `want`, as text.
 std::string first_difference(DataType type, const std::vector<unsigned char>& want, const unsigned char* got) {
     const std::size_t size = size_of(type);
     std::size_t i = 0;

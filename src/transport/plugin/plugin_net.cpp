@@ -139,7 +139,7 @@ std::unique_ptr<net::NetEndpoint> PluginNet::open(Rank self, Rank peer, const ne
     const std::lock_guard lock(mutex_);
     const std::size_t d = choose(self);
     if (d == devices_.size())
-        fail(tuttiSystemError, "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
+        fail(tuttiSystemError, "network plugin %s: %s and each device as fast allow no more than %d connections",
              plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
     (*open_)[d] += connections_of_endpoint;
     std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_endpoint; });
