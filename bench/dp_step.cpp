@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>

@@ -2,7 +2,6 @@
 // files. Works on schedules alone: no communicator, no network.
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>

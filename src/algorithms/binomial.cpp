@@ -9,7 +9,6 @@
 //
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. IJHPCA 19(1),
 // 2005.)
-#include <bit>
 
 #include "algorithms/algorithms.hpp"
 #include "algorithms/powers.hpp"

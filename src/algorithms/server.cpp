@@ -3,7 +3,6 @@
 // servers as ranks the schedule is that of `direct`.
 //
 // (M. Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014.)
-#include <algorithm>
 
 #include "algorithms/algorithms.hpp"
 

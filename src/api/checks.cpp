@@ -53,42 +53,30 @@ void check_overlap(const Arguments& a, const Usage& e, std::size_t row, Rank ran
 }
 
 void set_op(const Arguments& a, const std::vector<PremultipliedSum>& ops, Operation& o) {
-    switch (static_cast<int>(a.op)) {
-        case tuttiSum:
-            o.op = ReduceOp::sum;
-            break;
-        case tuttiProd:
-            o.op = ReduceOp::prod;
-            break;
-        case tuttiMax:
-            o.op = ReduceOp::max;
-            break;
-        case tuttiMin:
-            o.op = ReduceOp::min;
-            break;
-        case tuttiAvg:
-            o.average = true;
-            break;
-        default: {
-            const int number = static_cast<int>(a.op) - tuttiNumOps;
-            if (number < 0 || static_cast<std::size_t>(number) >= ops.size() ||
-                !ops[static_cast<std::size_t>(number)].alive)
-                fail(tuttiInvalidArgument, "%s: op %d is unknown or was destroyed", a.function, static_cast<int>(a.op));
-            const PremultipliedSum& op = ops[static_cast<std::size_t>(number)];
-            if (op.type != o.type)
-                fail(tuttiInvalidArgument, "%s: the pre-multiplied sum was made for %s, the data is %s", a.function,
-                     std::string(name_of(op.type)).c_str(), std::string(name_of(o.type)).c_str());
-            o.premultiply = true;
-            o.scalar = op.scalar;
-            o.immediate = op.immediate;
-        }
+    const int op = static_cast<int>(a.op), number = op - tuttiNumOps;
+    if (op >= 0 && op < reduce_ops) {
+        o.op = static_cast<ReduceOp>(op);
+    } else if (op == tuttiAvg) {
+        o.average = true;
+    } else {
+        if (number < 0 || static_cast<std::size_t>(number) >= ops.size() ||
+            !ops[static_cast<std::size_t>(number)].alive)
+            fail(tuttiInvalidArgument, "%s: op %d is unknown or was destroyed", a.function, op);
+        const PremultipliedSum& its = ops[static_cast<std::size_t>(number)];
+        if (its.type != o.type)
+            fail(tuttiInvalidArgument, "%s: the pre-multiplied sum was made for %s, the data is %s", a.function,
+                 std::string(name_of(its.type)).c_str(), std::string(name_of(o.type)).c_str());
+        o.premultiply = true;
+        o.scalar = its.scalar;
+        o.immediate = its.immediate;
     }
-    o.call_op = static_cast<std::uint8_t>(o.premultiply ? 5 : static_cast<int>(a.op));
+    o.call_op = static_cast<std::uint8_t>(o.premultiply ? 5 : op);
 }
 
 }  // namespace
 
 static_assert(tuttiNumTypes == static_cast<int>(data_types), "the C types are DataType, number by number");
+static_assert(tuttiMin == static_cast<int>(ReduceOp::min) && tuttiAvg == reduce_ops, "and the C ops ReduceOp");
 
 DataType check_type(const char* function, tuttiDataType_t type) {
     if (static_cast<int>(type) < 0 || static_cast<int>(type) >= tuttiNumTypes)

@@ -1,6 +1,8 @@
 // Turns any exception that the library catches into an Error.
 #pragma once
 
+#include <optional>
+
 #include "base/result.hpp"
 
 namespace tutti {
@@ -33,6 +35,16 @@ void shielded(const char* where, Body&& body) noexcept {
         body();
     } catch (...) {
         log_caught(where);
+    }
+}
+
+/// Runs body() and keeps in `first` what it throws, unless an error is there already.
+template <class Body>
+void keep_first(std::optional<Error>& first, Body&& body) noexcept {
+    try {
+        body();
+    } catch (...) {
+        if (!first) first = caught();
     }
 }
 

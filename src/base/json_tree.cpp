@@ -169,6 +169,11 @@ void Json::add(std::string name, Json value) {
     items.push_back(std::move(value));
 }
 
+const Json* Json::find(std::string_view name) const {
+    const auto found = std::ranges::find(keys, name);
+    return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
+}
+
 Json json_whole(std::int64_t value) {
     Json json;
     json.kind = Json::Kind::whole;

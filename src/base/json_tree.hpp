@@ -23,6 +23,9 @@ struct Json {
 
     /// Appends a field and makes this an object. The caller must not add a name twice.
     void add(std::string name, Json value);
+
+    /// A field of an object; nullptr if it has none of this name.
+    const Json* find(std::string_view name) const;
 };
 
 /// Limits of a text that is parsed. Trees are read and destroyed recursively, so `levels` bounds the use of the stack.

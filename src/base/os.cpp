@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -23,6 +22,12 @@ namespace tutti {
 void Fd::reset() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
+}
+
+Fd Fd::duplicate() const {
+    Fd copy(fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+    if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
+    return copy;
 }
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
@@ -132,8 +137,10 @@ std::string read_file(const std::string& path, std::uint64_t most) {
     return text;
 }
 
-int usable_cores() {
-    return std::max(1, static_cast<int>(cores_of_caller().size()));
+std::uint64_t fnv(std::string_view bytes) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return hash;
 }
 
 std::uint64_t host_id() {
@@ -144,9 +151,7 @@ std::uint64_t host_id() {
             struct stat info {};
             if (config().host_id.empty() && stat(space, &info) == 0) identity += "/" + std::to_string(info.st_ino);
         }
-        std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
-        for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-        return hash;
+        return fnv(identity);
     }();
     return id;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tutti {
@@ -30,6 +31,8 @@ class Fd {
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
     void reset();
+    /// Another descriptor of the same file. Throws tuttiSystemError.
+    Fd duplicate() const;
 
   private:
     int fd_ = -1;
@@ -101,8 +104,8 @@ void random_bytes(void* out, std::size_t size);
 /// tuttiSystemError that names the file.
 std::string read_file(const std::string& path, std::uint64_t most = std::uint64_t{1} << 30);
 
-/// The number of cores that the calling thread may run on, at least 1.
-int usable_cores();
+/// The FNV-1a hash, which is the same on every host. Detects mistakes, not malice.
+std::uint64_t fnv(std::string_view bytes);
 
 /// A number that is equal in all processes that can share memory with this one: a hash of the machine's boot id and
 /// the pid and network namespaces, or of TUTTI_HOSTID if it is set.

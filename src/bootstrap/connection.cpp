@@ -3,12 +3,10 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/caught.hpp"
-#include "base/config.hpp"
 #include "base/result.hpp"
 
 namespace tutti::bootstrap {
@@ -27,7 +25,7 @@ Connection::Connection(Service& service, ConnectionUser& user, Fd fd, const Addr
       fd_(std::move(fd)),
       address_(address),
       handshake_(secret, tag, initiator),
-      silence_(std::chrono::milliseconds(config().silence_ms)) {
+      silence_(silence_limit()) {
     if (!address.is_local()) silence_.prepare(fd_.get());
 }
 

@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <memory>
-#include <string>
 
 #include "bootstrap/frame.hpp"
 #include "bootstrap/service.hpp"

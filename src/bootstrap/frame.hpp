@@ -12,6 +12,7 @@
 #include "base/types.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/auth.hpp"
+#include "bootstrap/session.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti::bootstrap {
@@ -72,14 +73,7 @@ struct Record {
 struct Ask {
     std::uint32_t waited_ms;
 };
-struct Failure {
-    tuttiResult_t code;
-    Rank origin;  // the rank that died or failed; -1 if none is known
-    std::string text;
-    Rank teller = -1;     // the rank that noticed; -1 if the rendezvous did
-    bool died = false;    // the origin's process has ended, or its host is silent (see silent)
-    bool silent = false;  // the origin's host does not answer, so all its ranks count as dead
-};
+using Failure = Fault;
 // These ranks have left.
 struct Left {
     std::vector<Rank> ranks;

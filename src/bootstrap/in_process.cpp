@@ -1,6 +1,4 @@
 // Sessions whose members all live in one process: no sockets, no thread, one shared table.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -98,8 +96,7 @@ class InProcessSession : public Session {
     Secret secret(std::string_view purpose) const override { return job_->secret.derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
-        Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-        if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
+        Fd copy = fd.duplicate();
         std::lock_guard lock(job_->mutex);
         if (!mine().left) mine().offers[key] = std::move(copy);
         job_->changed.notify_all();
@@ -148,11 +145,7 @@ Fd InProcessSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     Seat& theirs = seat(peer);
     const bool in_time = job_->changed.wait_until(
         lock, deadline, [&] { return theirs.offers.contains(key) || theirs.left || mine().left || mine().fault; });
-    if (const auto found = theirs.offers.find(key); found != theirs.offers.end()) {
-        Fd copy(fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
-        if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
-        return copy;
-    }
+    if (const auto found = theirs.offers.find(key); found != theirs.offers.end()) return found->second.duplicate();
     if (mine().fault) throw PeerError(mine().fault->code, mine().fault->text, mine().fault->origin);
     if (!in_time)
         fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
@@ -195,7 +188,7 @@ Agreed InProcessSession::agree(const std::vector<Rank>& out, bool ok, Deadline d
     if (!agreement.is_under_way()) return {value.ok, value.number, value.out, {}};
     const std::vector<Rank> awaited = agreement.awaited();
     agreement.cancel();
-    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank_,
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, until the time-out", rank_,
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 

@@ -97,8 +97,7 @@ void Joining::open_listeners() {
     neighbours.on_starved([this] {
         if (m_.news_.is(News::State::joining))
             m_.hear({tuttiSystemError, m_.rank(),
-                     m_.name_of(m_.rank()) + " has run out of file descriptors; see `ulimit -n`"},
-                    nullptr);
+                     m_.name_of(m_.rank()) + " has run out of file descriptors; see `ulimit -n`"});
     });
 }
 
@@ -120,8 +119,7 @@ void Joining::call_directory() {
              text("rank %d is not on the host of the process that made the unique id, but ranks can only meet %s; set "
                   "TUTTI_SOCKET_IFNAME there to an interface that all hosts reach",
                   m_.rank(),
-                  address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")},
-            nullptr);
+                  address ? ("at that host's own " + address.text()).c_str() : "on that host, which has no network")});
     // If the Unix socket is only tried in case, the trouble that TCP has tells more.
     const bool in_case = address.is_local() && m_.rendezvous_.host == 0 && m_.rendezvous_.tcp &&
                          !m_.rendezvous_.has(Rendezvous::one_host);
@@ -132,8 +130,7 @@ void Joining::call_directory() {
     if (is_exhaustion(why))
         return m_.hear({tuttiSystemError, m_.rank(),
                         text("rank %d could not open a socket: %s%s", m_.rank(), std::strerror(why),
-                             why == EMFILE ? " (see `ulimit -n`)" : "")},
-                       nullptr);
+                             why == EMFILE ? " (see `ulimit -n`)" : "")});
     if (in_case) return call_directory();
     retry(&Joining::call_directory, address.is_local());
 }
@@ -161,8 +158,7 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
     if (has_ended && !parent_)
         return m_.hear(
             {tuttiRemoteError, -1,
-             "the process where the ranks meet ended before all had joined (" + connection.address().text() + ")"},
-            nullptr);
+             "the process where the ranks meet ended before all had joined (" + connection.address().text() + ")"});
     if (connection.welcome) return;
     trouble_ = connection.address().text() + ": " + loss.text;
     if (loss.wrong_secret) {
@@ -172,8 +168,7 @@ void Joining::directory_lost(Connection& connection, const Loss& loss) {
                             text("rank %d was not let in: the job at %s has another secret. All ranks need the same "
                                  "unique id or the same "
                                  "TUTTI_SECRET",
-                                 m_.rank(), connection.address().text().c_str())},
-                           nullptr);
+                                 m_.rank(), connection.address().text().c_str())});
     } else {
         refused_since_.reset();
     }
@@ -228,22 +223,19 @@ void Joining::call_parent() {
             {tuttiInvalidUsage, m_.rank(),
              text("%s and %s are on different hosts, but %s", m_.roster_.mine().text().c_str(), p.text().c_str(),
                   m_.rendezvous_.has(Rendezvous::one_host) ? "the job was started for one host"
-                                                           : "the latter has no network interface")},
-            nullptr);
+                                                           : "the latter has no network interface")});
     if (m_.neighbours_.dial(address, static_cast<std::uint64_t>(p.rank), Role::parent, p.rank, m_.secret_)) return;
     const int why = errno;
     trouble_ = address.text() + ": " + std::strerror(why);
     if (is_exhaustion(why))
         return m_.hear(
-            {tuttiSystemError, m_.rank(), text("rank %d could not open a socket: %s", m_.rank(), std::strerror(why))},
-            nullptr);
+            {tuttiSystemError, m_.rank(), text("rank %d could not open a socket: %s", m_.rank(), std::strerror(why))});
     // The parent can't have joined without this rank, so it has given up, and so has the directory, which would have
     // said so.
     if (why == ECONNREFUSED && !m_.neighbours_.directory())
         return m_.hear({tuttiRemoteError, -1,
                         "the place where the ranks meet was closed before all had joined, and " + p.text() +
-                            " takes no connections any more"},
-                       nullptr);
+                            " takes no connections any more"});
     retry(&Joining::call_parent, near);
 }
 
@@ -291,22 +283,19 @@ void Joining::name_missing() {
     if (parent_ && !(parent && parent->welcome))
         return m_.hear({tuttiTimeout, parent_->rank,
                         text("rank %d could not connect to %s within %g s (%s)", m_.rank(), parent_->text().c_str(),
-                             seconds, trouble_.c_str())},
-                       nullptr);
+                             seconds, trouble_.c_str())});
     if (parent_ || m_.rank() == 0) {
         const std::vector<Rank> missing = m_.roster_.missing();
         return m_.hear({tuttiTimeout, missing.front(),
                         text("rank %d did not hear of ranks %s within %g s (%s)", m_.rank(),
-                             list_ranks(missing).c_str(), seconds, trouble_.c_str())},
-                       nullptr);
+                             list_ranks(missing).c_str(), seconds, trouble_.c_str())});
     }
     m_.hear(
         {tuttiTimeout, -1,
          text("rank %d could not reach the place where the ranks meet within %g s (%s)%s", m_.rank(), seconds,
               trouble_.c_str(),
               m_.rendezvous_.has(Rendezvous::rank0_opens) ? "; has rank 0 started?"
-                                                          : "; does the process that made the unique id still live?")},
-        nullptr);
+                                                          : "; does the process that made the unique id still live?")});
 }
 
 }  // namespace tutti::bootstrap

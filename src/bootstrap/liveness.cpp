@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/caught.hpp"
-#include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
 
@@ -42,7 +41,7 @@ void Membership::look_at_process(Rank rank) {
     const char* const what = silent                     ? " is on a host that acknowledges nothing any more"
                              : news_.is(State::joining) ? " died before all ranks had joined"
                                                         : " died";
-    hear({tuttiRemoteError, rank, name_of(rank) + what, this->rank(), true, silent}, nullptr);
+    hear({tuttiRemoteError, rank, name_of(rank) + what, this->rank(), true, silent});
 }
 
 /// Forgets that a process is dead. A process of another host may have been given up while the network was down, and a
@@ -92,8 +91,7 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     const auto [first, was_joining] = news_.note(fault);
     if (!first && fresh.empty()) return;
     for (const auto& c : neighbours_.all())
-        if (c.get() != from)
-            c->send(Failure{fault.code, fault.origin, fault.text, fault.teller, fault.died, fault.silent}), c->flush();
+        if (c.get() != from) c->send(fault), c->flush();
     for (const Rank r : dead) process_ended(*service_, roster_.process(r), fault.silent);
     if (fault.silent && !fresh.empty()) silent_hosts_.insert(record(fresh.front()).member.host);
     for (const Rank r : fresh) consensus_.lost(r);
@@ -135,7 +133,7 @@ std::vector<Rank> Membership::who_died(const Fault& fault) const {
 }
 
 void Membership::give_up(const Fault& fault) {
-    if (news_.is(State::joining)) hear(fault, nullptr);
+    if (news_.is(State::joining)) hear(fault);
 }
 
 void Membership::raise(const Fault& fault) {
@@ -143,7 +141,7 @@ void Membership::raise(const Fault& fault) {
     Fault mine = copy_of(fault);
     mine.teller = rank();
     mine.died = mine.silent = false;
-    hear(mine, nullptr);
+    hear(mine);
 }
 
 void Membership::leave() {

@@ -66,7 +66,7 @@ std::string say(auto&& what) {
 void Membership::failed(Connection&, const Error& error) {
     const std::string what = say([&] { return name_of(rank()) + ": " + error.what(); });
     consensus_.give_up(what, true);
-    hear({tuttiSystemError, rank(), what}, nullptr);
+    hear({tuttiSystemError, rank(), what});
 }
 
 /// Does work for which no thread waits. An exception becomes a fault of this member.
@@ -76,7 +76,7 @@ void Membership::attempt(Errand work) {
     } catch (...) {
         const std::string what = say([&] { return name_of(rank()) + ": " + caught().what(); });
         consensus_.give_up(what);
-        hear({tuttiSystemError, rank(), what}, nullptr);
+        hear({tuttiSystemError, rank(), what});
     }
 }
 
@@ -126,13 +126,11 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     if (!connection.welcome && !may_come_early(message))
         return hear({tuttiRemoteError, connection.peer,
                      text("%s told %s something before it had let it in", name_of(connection.peer).c_str(),
-                          name_of(rank()).c_str())},
-                    nullptr);
+                          name_of(rank()).c_str())});
     if (!is_plausible(message))
         return hear({tuttiRemoteError, connection.peer,
                      text("%s told %s of a rank that can't be meant", name_of(connection.peer).c_str(),
-                          name_of(rank()).c_str())},
-                    nullptr);
+                          name_of(rank()).c_str())});
     if (std::holds_alternative<Welcome>(message)) {
         connection.welcome = true;
         joining_.welcomed(connection);
@@ -154,8 +152,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
         if (connection.role == Role::directory && !connection.welcome)
             return joining_.turned_away(connection, failure->text);
         if (failure->text.empty()) failure->text = name_of(connection.peer) + " told of a failure, and no reason";
-        hear({failure->code, failure->origin, failure->text, failure->teller, failure->died, failure->silent},
-             &connection);
+        hear(*failure, &connection);
     } else if (const auto* left = std::get_if<Left>(&message)) {
         on_left(connection, *left);
     } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
@@ -236,8 +233,7 @@ void Membership::send_news(Connection& connection) {
     for (Rank r = 0; r < ranks(); ++r)
         if (has_left(r)) left.push_back(r);
     send_left(connection, left);
-    if (const auto fault = this->fault())
-        connection.send(Failure{fault->code, fault->origin, fault->text, fault->teller, fault->died, fault->silent});
+    if (const auto fault = this->fault()) connection.send(*fault);
     for (const Rank r : dead()) {
         const bool silent = silent_hosts_.contains(record(r).member.host);
         connection.send(Failure{tuttiRemoteError, r, name_of(r) + (silent ? " is on a silent host" : " died"), rank(),
@@ -279,7 +275,7 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     // A process that ends closes its connections, also over a network. Other errors are the network's.
     const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
     const bool silent = loss.silent && !connection.address().is_local();
-    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent}, nullptr);
+    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent});
     consensus_.broken(peer);
     call(peer);  // unless it counts as dead: an agreement with it goes on
 }

@@ -106,7 +106,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     bool blames_here(const Fault& fault) const;
     std::vector<Rank> who_died(const Fault& fault) const;
     void enlist();
-    void hear(const Fault& fault, const Connection* from);
+    void hear(const Fault& fault, const Connection* from = nullptr);
     void spread(const Fault& fault, const Connection* from);
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);

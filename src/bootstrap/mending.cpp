@@ -15,7 +15,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/config.hpp"
 #include "base/log.hpp"
 #include "bootstrap/membership.hpp"
 
@@ -25,10 +24,6 @@ namespace {
 // The head start of the end that had made the connection, before the other end calls; and the pauses between calls.
 constexpr std::chrono::milliseconds mending_head_start{10}, first_mending_pause{10}, longest_mending_pause{500};
 constexpr std::chrono::milliseconds longest_mending_call{5000};
-
-std::chrono::milliseconds mending_limit() {
-    return std::chrono::milliseconds(config().silence_ms);
-}
 
 }  // namespace
 
@@ -54,7 +49,7 @@ bool Membership::outlives(const Connection& lost, const Loss& loss) {
     const Deadline now = Clock::now();
     mending_[peer] = {made_it, to, now, first_mending_pause};
     call_to_mend_after(peer, made_it ? std::chrono::milliseconds(0) : mending_head_start);
-    service_->after(mending_limit(), [weak = weak_from_this(), peer, now] {
+    service_->after(silence_limit(), [weak = weak_from_this(), peer, now] {
         const auto self = weak.lock();
         if (!self || self->gone_) return;
         const auto found = self->mending_.find(peer);
@@ -77,7 +72,7 @@ void Membership::call_to_mend(Rank peer) {
     if (has_left(peer) && !made_it) return stop_mending(peer, {});
     if (!to) return;  // the peer has to call, within the limit of silence
     if (made_it ? neighbours_.in_tree(peer) : neighbours_.any(peer) != nullptr) return;  // it is on its way
-    const auto limit = std::min(longest_mending_call, mending_limit());
+    const auto limit = std::min(longest_mending_call, silence_limit());
     const Role role = made_it ? Role::parent : Role::pair;
     if (neighbours_.dial(to, static_cast<std::uint64_t>(peer), role, peer, secret_, limit) == nullptr)
         missed_to_mend(peer, {errno, false, std::strerror(errno)});
@@ -106,10 +101,10 @@ void Membership::stop_mending(Rank peer, const Loss& loss) {
     }
     if (!silent && news_.is(State::joining)) {
         const std::string what = name_of(peer) + " died, or has given up, before all ranks had joined";
-        return hear({tuttiRemoteError, peer, what, rank(), false, false}, nullptr);
+        return hear({tuttiRemoteError, peer, what, rank(), false, false});
     }
     const std::string what = silent ? std::string(" can't be reached any more: ") + loss.text : " died";
-    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), true, silent}, nullptr);
+    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), true, silent});
     finish_if_idle();
 }
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/membership.hpp"
@@ -16,10 +15,6 @@ namespace {
 // a rank that all others call is flooded.
 constexpr std::chrono::microseconds pause_near{1000}, first_pause_far{2000}, longest_pause_far{50000};
 constexpr std::chrono::milliseconds longest_call{5000};
-
-std::chrono::milliseconds silence_limit() {
-    return std::chrono::milliseconds(config().silence_ms);
-}
 
 }  // namespace
 
@@ -87,8 +82,7 @@ void Membership::pair_lost(Rank peer, const Loss& loss) {
         if (!loss.silent) calling->second.unanswered_since = Clock::now();
         if (Clock::now() - calling->second.unanswered_since >= silence_limit())
             return hear({tuttiRemoteError, peer, name_of(peer) + " can't be reached any more: " + silence_in_words,
-                         rank(), true, true},
-                        nullptr);
+                         rank(), true, true});
     }
     call_pair_again(peer);
 }

@@ -1,8 +1,6 @@
 // Session for user threads: each call hands its work to the service thread.
 #include "bootstrap/session.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -14,12 +12,6 @@
 namespace tutti {
 namespace bootstrap {
 namespace {
-
-Fd duplicate(const Fd& fd) {
-    Fd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
-    return copy;
-}
 
 class SocketSession : public Session {
   public:
@@ -66,7 +58,7 @@ class SocketSession : public Session {
     Secret secret(std::string_view purpose) const override { return m_->secret().derive(purpose); }
 
     void offer(std::uint64_t key, const Fd& fd) override {
-        m_->set_offer(key, std::make_shared<Fd>(duplicate(fd)));
+        m_->set_offer(key, std::make_shared<Fd>(fd.duplicate()));
         m_->service().post([m = m_, key] { m->offer_changed(key); });
     }
     void withdraw(std::uint64_t key) override { m_->set_offer(key, nullptr); }
@@ -115,7 +107,7 @@ Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
         if (!mine)
             fail(tuttiInvalidUsage, "this rank offers no descriptor under key %llu",
                  static_cast<unsigned long long>(key));
-        return duplicate(*mine);
+        return mine->duplicate();
     }
     if (!m_->is_near(member))
         fail(tuttiInvalidUsage, "%s is on another host: descriptors do not travel", member.text().c_str());
@@ -142,7 +134,7 @@ Agreed SocketSession::agree(const std::vector<Rank>& out, bool ok, Deadline dead
     });
     if (const auto agreed = m_->wait_agreed(Clock::now())) return *agreed;
     if (m_->has_left(rank())) fail(tuttiRemoteError, "rank %d has left", rank());
-    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, and for no longer", rank(),
+    fail(tuttiTimeout, "rank %d waited for rank%s %s to agree on who is left, until the time-out", rank(),
          awaited.size() == 1 ? "" : "s", list_ranks(awaited).c_str());
 }
 

@@ -7,9 +7,15 @@
 
 #include <chrono>
 
+#include "base/config.hpp"
 #include "base/os.hpp"
 
 namespace tutti::bootstrap {
+
+/// After which a host counts as dead.
+inline std::chrono::milliseconds silence_limit() {
+    return std::chrono::milliseconds(config().silence_ms);
+}
 
 class Silence {
   public:

@@ -2,10 +2,8 @@
 // it returns zeros or nothing instead, and ok() is false from then on, so the caller checks once, at the end.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>

@@ -20,6 +20,11 @@ constexpr std::chrono::microseconds helper_spin{20}, helper_yields{50};
 constexpr std::chrono::milliseconds longest_nap{5};
 constexpr std::chrono::hours until_rung{1};
 
+void await_none(const std::atomic<int>& helpers) {
+    for (int looks = 0; helpers.load(std::memory_order_seq_cst) > 0; ++looks)
+        looks < 100 ? cpu_relax() : void(sched_yield());
+}
+
 }  // namespace
 
 Crew::Crew(const Threads& threads, bool crowded, WakeUp& leader)
@@ -83,11 +88,7 @@ void Crew::open(HostExecution& execution) {
 HostExecution* Crew::close() {
     HostExecution* const execution = open_.exchange(nullptr, std::memory_order_seq_cst);
     if (execution == nullptr) return nullptr;
-    for (int looks = 0; inside_.load(std::memory_order_seq_cst) > 0; ++looks)
-        if (looks < 100)
-            cpu_relax();
-        else
-            sched_yield();
+    await_none(inside_);
     return execution;
 }
 
@@ -120,11 +121,7 @@ void Crew::spread(std::size_t count, const std::function<void(std::size_t)>& par
     }
     parts.work();
     parts_.store(nullptr, std::memory_order_seq_cst);
-    for (int looks = 0; taking_part_.load(std::memory_order_seq_cst) > 0; ++looks)
-        if (looks < 100)
-            cpu_relax();
-        else
-            sched_yield();
+    await_none(taking_part_);
     if (parts.error_) std::rethrow_exception(parts.error_);
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <exception>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <vector>
 

@@ -2,8 +2,6 @@
 // while it waits.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>

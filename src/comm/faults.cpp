@@ -1,7 +1,6 @@
 #include "comm/faults.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/caught.hpp"

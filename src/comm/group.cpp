@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <future>
-#include <numeric>
 
 #include "base/caught.hpp"
 #include "base/per_thread.hpp"
@@ -228,11 +227,7 @@ void issue(std::vector<Issued> calls) {
     for (const Component& component : components_of(keys)) {
         std::vector<Issued> members;
         for (const std::size_t i : component.members) members.push_back(calls[i]);
-        try {
-            issue_component(members);
-        } catch (...) {
-            if (!first) first = caught();
-        }
+        keep_first(first, [&] { issue_component(members); });
     }
     if (first) throw *first;
 }

@@ -78,10 +78,9 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
         if (options().asynchronous())
             fail(tuttiInvalidUsage, "tuttiDpFindNan: asynchronous ranks would wait for each other here");
         if (collecting && iteration_.launched() > 0 && !options().nanCheck)
-            fail(
-                tuttiInvalidUsage,
-                "tuttiDpFindNan: gradients are being added up already, and nobody has kept whose they were: ask before "
-                "tuttiDpGradReady, or set config.nanCheck = 1");
+            fail(tuttiInvalidUsage,
+                 "tuttiDpFindNan: gradients are being added up already, so no rank can tell whose they were: call it "
+                 "before tuttiDpGradReady, or set config.nanCheck = 1");
     });
     std::vector<Run> runs;
     std::vector<std::uint64_t> whose;

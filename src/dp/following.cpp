@@ -1,5 +1,4 @@
 // tuttiDpJoin: a rank that has no batches left repeats the calls of a rank that has some.
-#include "base/caught.hpp"
 #include "dp/engine.hpp"
 
 namespace tutti::dp {

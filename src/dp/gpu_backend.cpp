@@ -1,6 +1,5 @@
 // The only file of this room that knows GPUs: their memory, and kernels over arrays (kernels/cuda/flat.hpp).
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Strict JSON of checkpoint files, with errors that name the file and the field.
 #pragma once
 
-#include <algorithm>
 #include <cinttypes>
 #include <string>
 
@@ -30,17 +29,12 @@ class Fields {
     Fields(const Json& object, const std::string& path) : object_(object), path_(path) {
         if (object.kind != Json::Kind::object) wrong("an object was expected where there is none");
     }
-    const Json* find(const char* key) const {
-        const auto found = std::ranges::find(object_.keys, key);
-        return found == object_.keys.end() ? nullptr
-                                           : &object_.items[static_cast<std::size_t>(found - object_.keys.begin())];
-    }
     const Json& at(const char* key) const {
-        const Json* const found = find(key);
+        const Json* const found = object_.find(key);
         if (found == nullptr) wrong(text("'%s' is missing", key));
         return *found;
     }
-    bool has(const char* key) const { return find(key) != nullptr; }
+    bool has(const char* key) const { return object_.find(key) != nullptr; }
     std::uint64_t number(const char* key, std::uint64_t most) const { return number(at(key), key, most); }
     std::uint64_t number(const Json& value, const char* what, std::uint64_t most) const {
         if (value.kind != Json::Kind::whole || value.number < 0 || static_cast<std::uint64_t>(value.number) > most)

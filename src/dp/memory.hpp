@@ -1,7 +1,6 @@
 // Memory of a backend: blocks, and a pool of them.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>

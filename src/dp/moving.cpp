@@ -95,8 +95,8 @@ void Engine::go_back(const std::string& lost, long long step) {
     try {
         if (checkpoint_.empty())
             fail(tuttiInvalidUsage,
-                 "tuttiDpMove: nobody has all of '%s' any more, as it was after %lld steps, and this layer has neither "
-                 "saved nor loaded a checkpoint",
+                 "tuttiDpMove: no remaining rank has all of '%s' as it was after %lld steps, and this layer has "
+                 "neither saved nor loaded a checkpoint",
                  lost.c_str(), step);
         load_from(checkpoint_);
     } catch (...) {

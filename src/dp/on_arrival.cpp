@@ -153,13 +153,7 @@ int OnArrival::pull_values(const char* function) {
     for (std::size_t key = 0; key < trained_.size(); ++key)
         requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
     std::optional<Error> first;
-    for (const tuttiPsRequest_t request : requests) {
-        try {
-            client(function).wait(request);
-        } catch (...) {
-            if (!first) first = caught();
-        }
-    }
+    for (const tuttiPsRequest_t request : requests) keep_first(first, [&] { client(function).wait(request); });
     if (first) throw *first;
     const tuttiPsStatistics_t after = node_->statistics();
     int stale = TUTTI_PS_BINS - 1;
@@ -254,11 +248,7 @@ void OnArrival::wait_for_sends() {
     for (tuttiPsRequest_t& send : sends_) {
         const tuttiPsRequest_t request = std::exchange(send, 0);
         if (request == 0) continue;
-        try {
-            client("tuttiDpSynchronize").wait(request);
-        } catch (...) {
-            if (!first) first = caught();
-        }
+        keep_first(first, [&] { client("tuttiDpSynchronize").wait(request); });
     }
     if (first) throw *first;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include "base/result.hpp"
@@ -35,10 +34,7 @@ void check_alignment(const char* function, const char* what, const char* name, c
 
 void check_optimizer(const Options& o) {
     const tuttiDpOptimizer_t& p = o.optimizer;
-    if (p.kind < 0 || p.kind >= tuttiDpNumOptimizers)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", create, static_cast<int>(p.kind));
-    if (p.kind == tuttiDpCallback && p.update == nullptr)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", create);
+    check_kind(create, p);
     if (p.kind == tuttiDpLamb && (o.staleness >= 0 || o.onArrival))
         fail(tuttiInvalidArgument, "%s: tuttiDpLamb is for synchronous modes", create);
     if (o.wholeUpdates && p.kind != tuttiDpCallback)
@@ -149,17 +145,31 @@ std::vector<std::size_t> shape_of(const char* function, const tuttiDpParameter_t
     return {g.shape, g.shape + g.dims};
 }
 
-tuttiDpConfig_t known_part(const tuttiDpConfig_t* given) {
+tuttiDpConfig_t fields_of(const tuttiDpConfig_t* given) {
     tuttiDpConfig_t known = TUTTI_DP_CONFIG_INITIALIZER;
-    if (given == nullptr) return known;
-    if (given->magic != TUTTI_DP_CONFIG_MAGIC || given->size < offsetof(tuttiDpConfig_t, bucketBytes))
-        fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_DP_CONFIG_INITIALIZER", create);
     known.groupSize = first_size<tuttiDpGroup_t>;  // for configs that end before this field
-    std::memcpy(&known, given, given->size < sizeof known ? given->size : sizeof known);
-    return known;
+    return known_part(create, given, known, offsetof(tuttiDpConfig_t, bucketBytes), "TUTTI_DP_CONFIG_INITIALIZER");
 }
 
 }  // namespace
+
+void fill_fields(const char* function, std::span<const Field> fields) {
+    for (const auto& [name, value, fallback, least, most] : fields) {
+        if (value == TUTTI_UNDEF_INT)
+            value = fallback;
+        else if (value < least || value > most)
+            fail(tuttiInvalidArgument, "%s: config.%s is %d; %d %s %d was expected", function, name, value, least,
+                 most == least + 1 ? "or" : "to", most);
+    }
+}
+
+void check_kind(const char* function, const tuttiDpOptimizer_t& optimizer) {
+    if (optimizer.kind < 0 || optimizer.kind >= tuttiDpNumOptimizers)
+        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", function,
+             static_cast<int>(optimizer.kind));
+    if (optimizer.kind == tuttiDpCallback && optimizer.update == nullptr)
+        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback", function);
+}
 
 int states_of(tuttiDpOptimizerKind_t kind) {
     return kind == tuttiDpNoOptimizer || kind == tuttiDpSgd     ? 0
@@ -168,16 +178,12 @@ int states_of(tuttiDpOptimizerKind_t kind) {
 }
 
 Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpParameter_t>& parameters, int ranks) {
-    Options o{known_part(config), {}};
+    Options o{fields_of(config), {}};
     if (o.mode < 0 || o.mode >= tuttiDpNumModes)
         fail(tuttiInvalidArgument, "%s: config.mode %d is unknown", create, static_cast<int>(o.mode));
     const bool all_callers =
         std::ranges::all_of(parameters, [](const auto& p) { return p.grad != nullptr || p.kind != tuttiDpTrained; });
-    const struct Field {
-        const char* name;
-        int& value;
-        int fallback, least, most;
-    } fields[] = {
+    const Field fields[] = {
         {"rebuild", o.rebuild, all_callers, 0, 1},
         {"sum", o.sum, 0, 0, 1},
         {"microBatches", o.microBatches, 1, 1, 1 << 20},
@@ -207,13 +213,7 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
         {"lossScaleWindow", o.lossScaleWindow, 2000, 0, INT_MAX}};
     for (int* const field : {&o.powerRank, &o.updateThreads})
         if (*field == 0) *field = TUTTI_UNDEF_INT;
-    for (const auto& [name, value, fallback, least, most] : fields) {
-        if (value == TUTTI_UNDEF_INT)
-            value = fallback;
-        else if (value < least || value > most)
-            fail(tuttiInvalidArgument, "%s: config.%s is %d; %d %s %d was expected", create, name, value, least,
-                 most == least + 1 ? "or" : "to", most);
-    }
+    fill_fields(create, fields);
     o.rebuild &= o.mode == tuttiDpBucketed;
     if (o.groupCount < 0 || (o.groupCount > 0 && o.groups == nullptr))
         fail(tuttiInvalidArgument, "%s: config.groups is NULL or groupCount negative", create);

@@ -1,6 +1,7 @@
 // The caller's parameters and config, checked, with the defaults filled in.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,19 @@ struct Parameter {
     bool is_trained() const { return kind == tuttiDpTrained; }
     bool accumulates() const { return main_type != grad_type; }  // GradReady adds to a main gradient
 };
+
+/// A whole number of a config. TUTTI_UNDEF_INT stands for the fallback.
+struct Field {
+    const char* name;
+    int& value;
+    int fallback, least, most;
+};
+
+/// Sets the fallbacks. Throws tuttiInvalidArgument for a number that is out of its limits.
+void fill_fields(const char* function, std::span<const Field> fields);
+
+/// Throws tuttiInvalidArgument if config.optimizer is of no known kind, or lacks its callback.
+void check_kind(const char* function, const tuttiDpOptimizer_t& optimizer);
 
 /// The config with the defaults filled in, with these exceptions: bucketBytes and firstBucketBytes may be 0 until
 /// size_buckets(), servers may be 0 for all ranks, and staleness -1 means synchronous.

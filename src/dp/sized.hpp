@@ -60,6 +60,17 @@ std::vector<Struct> read_sized(const char* function, const Struct* given, std::s
     return all;
 }
 
+/// The caller's config: the fields that both sides know, and those of `known` for the rest. first: the offset of the
+/// field after the header. Throws tuttiInvalidArgument if the config has not been initialized.
+template <class Config>
+Config known_part(const char* function, const Config* given, Config known, std::size_t first, const char* initializer) {
+    if (given == nullptr) return known;
+    if (given->magic != known.magic || given->size < first)
+        fail(tuttiInvalidArgument, "%s: the config was not initialized with %s", function, initializer);
+    std::memcpy(&known, given, std::min(given->size, sizeof known));
+    return known;
+}
+
 /// Copies value to the caller's struct of `size` bytes. Fields that this library does not have become 0.
 template <class Struct>
 void fill_sized(const char* function, Struct* into, std::size_t size, const Struct& value) {

@@ -1,22 +1,13 @@
 #include "dp/trace.hpp"
 
 #include "base/files.hpp"
+#include "base/json_tree.hpp"
 #include "base/result.hpp"
 
 namespace tutti::dp {
 namespace {
 
 constexpr std::size_t most_events = 1'000'000;
-
-/// A JSON string. Names of parameters may contain any characters; control characters become spaces.
-std::string quoted(const std::string& name) {
-    std::string out = "\"";
-    for (const char c : name) {
-        if (c == '"' || c == '\\') out += '\\';
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    return out + '"';
-}
 
 }  // namespace
 
@@ -38,7 +29,7 @@ void Trace::write(const std::string& path, int rank) const {
     for (const Event& e : events_)
         out += text(",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", rank,
                     static_cast<int>(e.track), e.begin_us, e.duration_us) +
-               quoted(e.name) + "}";
+               escaped(e.name) + "}";
     out += "\n]}\n";
     replace_file(path, {out.data(), out.size()});
 }

@@ -1,7 +1,5 @@
 #include "dp/units.hpp"
 
-#include <algorithm>
-
 namespace tutti::dp {
 
 /// The buckets of a unit need not be consecutive: a bucket of another pair of types may close between two of them.

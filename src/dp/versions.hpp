@@ -1,7 +1,6 @@
 // Bounded staleness: the values after a step, as they arrive from all owners, and the steps that are under way.
 #pragma once
 
-#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <optional>

@@ -7,7 +7,6 @@
 
 #include <deque>
 #include <mutex>
-#include <utility>
 
 #include "gpu/gpus.hpp"
 

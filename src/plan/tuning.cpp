@@ -1,6 +1,5 @@
 #include "plan/tuning.hpp"
 
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,15 +28,8 @@ constexpr std::size_t most_file_bytes = 64 << 20;
 struct Fields {
     const std::string& file;
 
-    /// The field of that name; nullptr if there is none or `object` is no object.
-    static const Json* find(const Json& object, std::string_view name) {
-        const auto found = std::ranges::find(object.keys, name);
-        if (object.kind != Json::Kind::object || found == object.keys.end()) return nullptr;
-        return &object.items[static_cast<std::size_t>(found - object.keys.begin())];
-    }
-
     const Json& of(const Json& object, std::string_view name) const {
-        if (const Json* const field = find(object, name)) return *field;
+        if (const Json* const field = object.find(name)) return *field;
         fail_at(file, object.line, text("an object with the field '%s' was expected", name.data()));
     }
 
@@ -71,12 +63,6 @@ std::optional<Collective> collective_named(const std::string& name) {
     for (int c = 0; c < collectives; ++c)
         if (name_of(static_cast<Collective>(c)) == name) return static_cast<Collective>(c);
     return std::nullopt;
-}
-
-std::uint64_t fnv(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return hash;
 }
 
 /// The shortest text that reads back equal.
@@ -213,7 +199,7 @@ Tuning Tuning::from_json(std::string_view content, const std::string& file, cons
         for (const Json& point : fields.of(entry, "microseconds", Json::Kind::array, "a list").items)
             tuning.add(*collective, algorithm, transport, static_cast<int>(ranks.number), fields.point(point));
     }
-    if (fields.find(root, "between_hosts") == nullptr) return tuning;  // older files have no paths
+    if (root.find("between_hosts") == nullptr) return tuning;  // older files have no paths
     for (const Json& entry : fields.of(root, "between_hosts", Json::Kind::array, "a list").items)
         tuning.add_path(fields.of(entry, "transport", Json::Kind::text, "a text").text,
                         {fields.microseconds(entry, "latency_us"), fields.microseconds(entry, "us_per_byte")});

@@ -116,7 +116,6 @@ class Reader {
 
     /// Checks that `object` is an object with all fields of `needed`, and no fields beyond both lists.
     void check_fields(const Json& object, const char* what, Names needed, Names optional = {}) const;
-    static const Json* field(const Json& object, std::string_view name);
     int whole(const Json& object, std::string_view name, int low, int high, int otherwise) const;
     int whole(const Json& object, std::string_view name, int low, int high) const {
         return whole(object, name, low, high, low);  // an optional field is `low` by default
@@ -140,19 +139,14 @@ void Reader::check_fields(const Json& object, const char* what, Names needed, Na
     if (object.kind != Kind::object) wrong(object, text("%s was expected: { with the fields ", what) + listed(needed));
     for (const std::string& key : object.keys)
         if (std::ranges::find(needed, key) == needed.end() && std::ranges::find(optional, key) == optional.end())
-            wrong(*field(object, key), text("%s has no field '%s'; it has ", what, excerpt(key).c_str()) +
-                                           listed(needed) + (optional.size() > 0 ? ", " + listed(optional) : ""));
+            wrong(*object.find(key), text("%s has no field '%s'; it has ", what, excerpt(key).c_str()) +
+                                         listed(needed) + (optional.size() > 0 ? ", " + listed(optional) : ""));
     for (const std::string_view name : needed)
-        if (field(object, name) == nullptr) wrong(object, text("%s lacks its field '%s'", what, name.data()));
-}
-
-const Json* Reader::field(const Json& object, std::string_view name) {
-    const auto found = std::ranges::find(object.keys, name);
-    return found == object.keys.end() ? nullptr : &object.items[static_cast<std::size_t>(found - object.keys.begin())];
+        if (object.find(name) == nullptr) wrong(object, text("%s lacks its field '%s'", what, name.data()));
 }
 
 int Reader::whole(const Json& object, std::string_view name, int low, int high, int otherwise) const {
-    const Json* value = field(object, name);
+    const Json* value = object.find(name);
     if (value == nullptr) return otherwise;
     if (value->kind != Kind::whole || value->number < low || value->number > high)
         wrong(*value, text("'%s': a whole number from %d to %d was expected", name.data(), low, high));
@@ -160,29 +154,28 @@ int Reader::whole(const Json& object, std::string_view name, int low, int high, 
 }
 
 const std::string& Reader::words(const Json& object, std::string_view name) const {
-    const Json& value = *field(object, name);
+    const Json& value = *object.find(name);
     if (value.kind != Kind::text) wrong(value, text("'%s': a text in quotes was expected", name.data()));
     return value.text;
 }
 
 const std::vector<Json>& Reader::array(const Json& object, std::string_view name) const {
-    const Json& value = *field(object, name);
+    const Json& value = *object.find(name);
     if (value.kind != Kind::array) wrong(value, text("'%s': a list in [] was expected", name.data()));
     return value.items;
 }
 
 void Reader::header(const Json& root, ProgramFile& file) const {
     // Checked before the fields, because another version may have other fields.
-    if (const Json* own = field(root, "format"); own != nullptr && (own->kind != Kind::text || own->text != format))
+    if (const Json* own = root.find("format"); own != nullptr && (own->kind != Kind::text || own->text != format))
         wrong(*own, text("'format': \"%s\" was expected", format));
-    if (const Json* its = field(root, "version");
-        its != nullptr && (its->kind != Kind::whole || its->number != version))
+    if (const Json* its = root.find("version"); its != nullptr && (its->kind != Kind::whole || its->number != version))
         wrong(*its, text("'version': this library knows version %d only", version));
     check_fields(root, "the file", {"format", "version", "name", "sets"}, {"summary"});
     file.name = words(root, "name");
-    file.name_line = field(root, "name")->line;
-    if (!is_program_name(file.name)) wrong(*field(root, "name"), std::string("'name': ") + program_name_rule);
-    if (field(root, "summary") != nullptr) file.summary = words(root, "summary");
+    file.name_line = root.find("name")->line;
+    if (!is_program_name(file.name)) wrong(*root.find("name"), std::string("'name': ") + program_name_rule);
+    if (root.find("summary") != nullptr) file.summary = words(root, "summary");
 }
 
 ProgramFile Reader::read(std::string_view json) {
@@ -210,7 +203,7 @@ Collective Reader::collective(const Json& set) const {
         if (name_of(c) == name) return c;
         known.append(known.empty() ? "" : ", ").append(name_of(c));
     }
-    wrong(*field(set, "collective"), text("'collective': '%s' is none of ", excerpt(name).c_str()) + known);
+    wrong(*set.find("collective"), text("'collective': '%s' is none of ", excerpt(name).c_str()) + known);
 }
 
 ProgramSet Reader::set(const Json& json) {
@@ -220,14 +213,14 @@ ProgramSet Reader::set(const Json& json) {
     result.collective = collective(json);
     result.ranks = whole(json, "ranks", 1, INT_MAX);
     const bool rooted = has_root(result.collective);
-    if (rooted != (field(json, "root") != nullptr))
+    if (rooted != (json.find("root") != nullptr))
         wrong(json, text(rooted ? "%s needs its 'root'" : "%s has no 'root'", name_of(result.collective).data()));
     result.root = whole(json, "root", 0, result.ranks - 1);
     const int columns = whole(json, "columns", 1, INT_MAX);
     const int message_chunks = whole(json, "message_chunks", 1, INT_MAX);
     const std::vector<Json>& programs = array(json, "programs");
     if (programs.size() != static_cast<std::size_t>(result.ranks))
-        wrong(*field(json, "programs"),
+        wrong(*json.find("programs"),
               text("there are %zu programs, but %d ranks: one for each was expected", programs.size(), result.ranks));
     for (const Json& item : programs) program(item, result, columns, message_chunks);
     return result;
@@ -237,7 +230,7 @@ void Reader::program(const Json& json, ProgramSet& set, int columns, int message
     check_fields(json, "a program", {"rank", "steps"}, {"scratch"});
     const auto rank = static_cast<Rank>(set.programs.size());
     if (whole(json, "rank", 0, INT_MAX) != rank)
-        wrong(*field(json, "rank"), text("'rank': %d was expected, ranks come in order", rank));
+        wrong(*json.find("rank"), text("'rank': %d was expected, ranks come in order", rank));
     Program p = program_for({set.collective, rank, set.ranks, set.root}, columns);
     p.message_chunks = message_chunks;
     p.scratch_chunks = whole(json, "scratch", 0, INT_MAX);
@@ -255,7 +248,7 @@ void Reader::program(const Json& json, ProgramSet& set, int columns, int message
 
 void Reader::step(const Json& json, Program& program) const {
     check_fields(json, "a step", {"from", "to"}, {"completes", "column"});
-    const Json* completes = field(json, "completes");
+    const Json* completes = json.find("completes");
     if (completes != nullptr && completes->kind != Kind::boolean)
         wrong(*completes, "'completes': true or false was expected");
     const std::vector<Operand> sources = operands(json, true), sinks = operands(json, false);

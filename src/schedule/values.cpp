@@ -1,6 +1,5 @@
 #include "schedule/values.hpp"
 
-#include <bit>
 #include <map>
 
 #include "base/result.hpp"

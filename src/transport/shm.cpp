@@ -9,7 +9,6 @@
 #include <set>
 #include <vector>
 
-#include "base/log.hpp"
 #include "transport/regions.hpp"
 #include "transport/transport.hpp"
 

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "harness/catch.hpp"
+#include "harness/collective.hpp"
 #include "harness/harness.hpp"
 #include "tutti/tutti.h"
+
+using namespace tutti::harness;
 
 namespace {
 
@@ -17,10 +20,6 @@ struct Single {
     tuttiComm_t comm = nullptr;
     float in[64] = {}, out[64] = {};
 };
-
-bool says(const char* word) {
-    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
-}
 
 }  // namespace
 
@@ -83,13 +82,12 @@ TEST_CASE("buffers may be equal but not overlap otherwise") {
     REQUIRE(tuttiCommInitAll(comms.data(), 2, nullptr) == tuttiSuccess);
     REQUIRE(tuttiAllGather(s.in, s.in, 32, tuttiFloat32, comms[1], nullptr) == tuttiInvalidArgument);
     REQUIRE(tuttiReduceScatter(s.in, s.in, 32, tuttiFloat32, tuttiSum, comms[1], nullptr) == tuttiInvalidArgument);
-    REQUIRE_NOTHROW(tutti::harness::run(2, [&](int r) {
+    REQUIRE_NOTHROW(run(2, [&](int r) {
         float big[64] = {};
         const auto k = static_cast<size_t>(r);
-        tutti::harness::check(tuttiAllGather(big + r * 32, big, 32, tuttiFloat32, comms[k], nullptr) == tuttiSuccess,
-                              "ag");
-        tutti::harness::check(
-            tuttiReduceScatter(big, big + r * 32, 32, tuttiFloat32, tuttiSum, comms[k], nullptr) == tuttiSuccess, "rs");
+        check(tuttiAllGather(big + r * 32, big, 32, tuttiFloat32, comms[k], nullptr) == tuttiSuccess, "ag");
+        check(tuttiReduceScatter(big, big + r * 32, 32, tuttiFloat32, tuttiSum, comms[k], nullptr) == tuttiSuccess,
+              "rs");
     }));
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
@@ -116,8 +114,7 @@ TEST_CASE("null, destroyed and finalized communicators are refused") {
 
 TEST_CASE("ranks, numbers of ranks and ids are checked before anybody is waited for") {
     tuttiComm_t comm = nullptr;
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    tuttiUniqueId id = new_id();
     for (int n : {0, -1}) REQUIRE(tuttiCommInitRank(&comm, n, id, 0) == tuttiInvalidArgument);
     for (int r : {-1, 2, 5}) {
         REQUIRE(tuttiCommInitRank(&comm, 2, id, r) == tuttiInvalidArgument);
@@ -140,8 +137,7 @@ TEST_CASE("ranks, numbers of ranks and ids are checked before anybody is waited 
 }
 
 TEST_CASE("a rank that does not come is named when the time is over") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.initTimeoutMs = 300;
     tuttiComm_t comm = nullptr;
@@ -151,8 +147,7 @@ TEST_CASE("a rank that does not come is named when the time is over") {
 }
 
 TEST_CASE("configurations") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     tuttiComm_t comm = nullptr;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.magic = 1;
@@ -210,8 +205,7 @@ TEST_CASE("groups") {
     REQUIRE(tuttiGroupEnd() == tuttiInvalidArgument);
     REQUIRE(s.out[0] == 3);
     // Joining inside a group.
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     tuttiComm_t comms[3] = {};
     REQUIRE(tuttiGroupStart() == tuttiSuccess);
     for (int r = 0; r < 3; ++r) REQUIRE(tuttiCommInitRank(&comms[r], 3, id, r) == tuttiSuccess);

@@ -141,20 +141,19 @@ TEST_CASE("a connection for which there is no memory is an error of all ranks, a
     int failed = 0;
     for (int allocations = 0; allocations < 100; ++allocations) {
         CAPTURE(allocations);
-        tuttiUniqueId id;
-        REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+        const tuttiUniqueId id = harness::new_id();
         tuttiResult_t results[2];
         harness::run(2, [&](int r) {
             tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
             config.transport = "tcp";
             tuttiComm_t comm = nullptr;
-            harness::require_success(tuttiCommInitRankConfig(&comm, 2, id, r, &config), "init");
+            harness::must_succeed(tuttiCommInitRankConfig(&comm, 2, id, r, &config), "init");
             int number = 1;
             {
                 const Scarce scarce(r == 0 ? allocations : -1, -1);
                 results[r] = tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr);
             }
-            harness::require_success(tuttiCommDestroy(comm), "destroy");
+            harness::must_succeed(tuttiCommDestroy(comm), "destroy");
         });
         const bool through = results[0] == tuttiSuccess;
         REQUIRE((through || results[0] == tuttiSystemError));
@@ -171,8 +170,7 @@ TEST_CASE("a rendezvous is closed without memory: nobody waits for a rank that h
     int failed = 0;
     for (int allocations = 0; allocations < 120; allocations += 1 + allocations / 16) {
         CAPTURE(transport, in_worker, row, allocations);
-        tuttiUniqueId id;
-        REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+        const tuttiUniqueId id = harness::new_id();
         tuttiResult_t results[2];
         std::barrier both_run(2);
         const Scarce not_here(-1, -1, row);
@@ -188,7 +186,7 @@ TEST_CASE("a rendezvous is closed without memory: nobody waits for a rank that h
                                     row);
                 results[r] = tuttiCommInitRankConfig(&comm, 2, id, r, &config);
             }
-            if (results[r] == tuttiSuccess) harness::require_success(tuttiCommAbort(comm), "abort");
+            if (results[r] == tuttiSuccess) harness::must_succeed(tuttiCommAbort(comm), "abort");
         });
         for (const tuttiResult_t result : results)
             REQUIRE((result == tuttiSuccess || result == tuttiSystemError || result == tuttiRemoteError));
@@ -198,14 +196,13 @@ TEST_CASE("a rendezvous is closed without memory: nobody waits for a rank that h
 }
 
 TEST_CASE("a communicator is aborted without memory, and the others hear of it") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = harness::new_id();
     std::barrier both_summed(2);  // an abort may overtake what its rank has sent
     harness::run(2, [&](int r) {
         tuttiComm_t comm = nullptr;
-        harness::require_success(tuttiCommInitRank(&comm, 2, id, r), "init");
+        harness::must_succeed(tuttiCommInitRank(&comm, 2, id, r), "init");
         int number = 1;
-        harness::require_success(tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr), "sum");
+        harness::must_succeed(tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr), "sum");
         both_summed.arrive_and_wait();
         if (r == 0) {
             tuttiResult_t aborted;
@@ -213,11 +210,11 @@ TEST_CASE("a communicator is aborted without memory, and the others hear of it")
                 const Scarce scarce(0, -1, 1000);
                 aborted = tuttiCommAbort(comm);
             }
-            harness::require_success(aborted, "abort");
+            harness::must_succeed(aborted, "abort");
         } else {
             const tuttiResult_t sum = tuttiAllReduce(&number, &number, 1, tuttiInt32, tuttiSum, comm, nullptr);
             harness::check(sum != tuttiSuccess, "the sum without rank 0");
-            harness::require_success(tuttiCommAbort(comm), "abort");
+            harness::must_succeed(tuttiCommAbort(comm), "abort");
         }
     });
 }

@@ -2,7 +2,6 @@
 // what TUTTI_HOSTID says, so each rank is this program once more, as a process of its own: it runs the hidden test
 // below.
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

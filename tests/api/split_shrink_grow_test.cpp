@@ -17,8 +17,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
@@ -31,8 +30,8 @@ int sum_of_ranks(tuttiComm_t comm) {
 
 void check_place(tuttiComm_t comm, int rank, int ranks) {
     int r = -1, n = -1;
-    require_success(tuttiCommUserRank(comm, &r), "rank");
-    require_success(tuttiCommCount(comm, &n), "count");
+    must_succeed(tuttiCommUserRank(comm, &r), "rank");
+    must_succeed(tuttiCommCount(comm, &n), "count");
     check(r == rank && n == ranks, "rank " + std::to_string(r) + " of " + std::to_string(n));
     check(sum_of_ranks(comm) == ranks * (ranks - 1) / 2, "all-reduce after it");
 }
@@ -46,22 +45,22 @@ TEST_CASE("a healthy communicator is shrunk, and goes on") {
         tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr, last = nullptr;
         const int twice[] = {1, 1}, first = 0;
         if (r != 1) {
-            require_success(tuttiCommShrink(comm, twice, 2, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+            must_succeed(tuttiCommShrink(comm, twice, 2, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
             check_place(part, r == 0 ? 0 : r - 1, 3);
         }
         check_place(comm, r, 4);
         all_done.arrive_and_wait();
-        require_success(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
-        require_success(tuttiCommShrink(comm, nullptr, 0, &last, nullptr, TUTTI_SHRINK_DEFAULT), "all of them");
+        must_succeed(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
+        must_succeed(tuttiCommShrink(comm, nullptr, 0, &last, nullptr, TUTTI_SHRINK_DEFAULT), "all of them");
         check_place(last, r, 4);  // also with the one who was left out before
-        require_success(tuttiCommDestroy(last), "destroy");
+        must_succeed(tuttiCommDestroy(last), "destroy");
         if (r > 1) {
-            require_success(tuttiCommShrink(part, &first, 1, &last, nullptr, TUTTI_SHRINK_DEFAULT), "again");
+            must_succeed(tuttiCommShrink(part, &first, 1, &last, nullptr, TUTTI_SHRINK_DEFAULT), "again");
             check_place(last, r - 2, 2);
-            require_success(tuttiCommDestroy(last), "destroy");
+            must_succeed(tuttiCommDestroy(last), "destroy");
         }
-        if (part != nullptr) require_success(tuttiCommDestroy(part), "destroy");
-        require_success(tuttiCommDestroy(comm), "destroy");
+        if (part != nullptr) must_succeed(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -95,10 +94,10 @@ TEST_CASE("shrinking with abort ends what is under way") {
     harness::run(2, [&](int r) {
         tuttiComm_t part = nullptr;
         const int excluded = 2;
-        require_success(
-            tuttiCommShrink(comms[static_cast<size_t>(r)], &excluded, 1, &part, nullptr, TUTTI_SHRINK_ABORT), "shrink");
+        must_succeed(tuttiCommShrink(comms[static_cast<size_t>(r)], &excluded, 1, &part, nullptr, TUTTI_SHRINK_ABORT),
+                     "shrink");
         check_place(part, r, 2);
-        require_success(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommDestroy(part), "destroy");
     });
     waiting.join();
     REQUIRE(ended == 1);
@@ -108,8 +107,7 @@ TEST_CASE("shrinking with abort ends what is under way") {
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
 TEST_CASE("after a rank was killed, the others make a communicator without it, and after another one again") {
     constexpr int ranks = 4;
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     pid_t children[ranks];
     int done[2];  // a rank that dies takes with it what the others do not have yet
     REQUIRE(pipe(done) == 0);
@@ -176,24 +174,24 @@ TEST_CASE("a revoked communicator refuses operations, and can be split and shrun
     REQUIRE(state == tuttiRemoteError);
     harness::run(3, [&](int r) {
         tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr;
-        require_success(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
+        must_succeed(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");
         tuttiResult_t mine = tuttiInternalError;
-        require_success(tuttiCommGetAsyncError(comm, &mine), "state");
+        must_succeed(tuttiCommGetAsyncError(comm, &mine), "state");
         check(mine == tuttiSuccess, "its error is forgotten");
         float x = 1;
         check(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiInvalidUsage, "refused");
         check(harness::mentions(nullptr, {"revoked"}), "and says why");
         check(tuttiCommFinalize(comm) == tuttiInvalidUsage, "not to be finalized");
-        require_success(tuttiCommSplit(comm, r == 1 ? TUTTI_SPLIT_NOCOLOR : 0, -r, &part, nullptr), "split");
+        must_succeed(tuttiCommSplit(comm, r == 1 ? TUTTI_SPLIT_NOCOLOR : 0, -r, &part, nullptr), "split");
         check((part == nullptr) == (r == 1), "no color");
         if (part != nullptr) {
             check_place(part, r == 0 ? 1 : 0, 2);
-            require_success(tuttiCommDestroy(part), "destroy");
+            must_succeed(tuttiCommDestroy(part), "destroy");
         }
-        require_success(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+        must_succeed(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
         check_place(part, r, 3);
-        require_success(tuttiCommDestroy(part), "destroy");
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -205,14 +203,14 @@ TEST_CASE("a communicator grows") {
         tuttiComm_t grown = nullptr;
         if (r < 2) {
             tuttiComm_t comm = comms[static_cast<size_t>(r)];
-            require_success(tuttiCommGrow(comm, 4, nullptr, -1, &grown, nullptr), "a member");
+            must_succeed(tuttiCommGrow(comm, 4, nullptr, -1, &grown, nullptr), "a member");
             check_place(comm, r, 2);
-            require_success(tuttiCommDestroy(comm), "destroy");
+            must_succeed(tuttiCommDestroy(comm), "destroy");
         } else {
-            require_success(tuttiCommGrow(nullptr, 4, &id, r, &grown, nullptr), "a newcomer");
+            must_succeed(tuttiCommGrow(nullptr, 4, &id, r, &grown, nullptr), "a newcomer");
         }
         check_place(grown, r, 4);
-        require_success(tuttiCommDestroy(grown), "destroy");
+        must_succeed(tuttiCommDestroy(grown), "destroy");
     });
 }
 
@@ -226,7 +224,7 @@ TEST_CASE("a communicator does not grow without an id, nor downwards") {
         told += tuttiCommGrow(comm, 2, nullptr, -1, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(comm, 3, nullptr, 1 - r, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr) == tuttiInvalidArgument;
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
     CHECK(told == 8);
 }
@@ -258,12 +256,11 @@ TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups"
 
 TEST_CASE("communicators that a group makes of one are matched in the order of its calls") {
     const int blocking = GENERATE(1, 0);
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     harness::run(4, [&](int r) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 4, id, r, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, 4, id, r, &config), "init");
         config.blocking = blocking;
         for (int round = 0; round < 5; ++round) {
             tuttiComm_t half = nullptr, reversed = nullptr, none = comm, rest = nullptr;
@@ -271,22 +268,22 @@ TEST_CASE("communicators that a group makes of one are matched in the order of i
                 check(result == (blocking ? tuttiSuccess : tuttiInProgress), tuttiGetLastError(nullptr));
             };
             const int last = 3;
-            require_success(tuttiGroupStart(), "start");
+            must_succeed(tuttiGroupStart(), "start");
             begun(tuttiCommSplit(comm, r % 2, 0, &half, &config));
             begun(tuttiCommSplit(comm, 0, -r, &reversed, &config));
             begun(tuttiCommSplit(comm, TUTTI_SPLIT_NOCOLOR, 0, &none, &config));
             if (r != last) begun(tuttiCommShrink(comm, &last, 1, &rest, &config, TUTTI_SHRINK_DEFAULT));
             begun(tuttiGroupEnd());
             for (tuttiResult_t state = tuttiInProgress; state == tuttiInProgress;)
-                require_success(tuttiCommGetAsyncError(comm, &state), "state");
+                must_succeed(tuttiCommGetAsyncError(comm, &state), "state");
             check_place(half, r / 2, 2);
             check_place(reversed, 3 - r, 4);
             check(none == nullptr, "there is no communicator without a color");
             if (r != last) check_place(rest, r, 3);
             for (tuttiComm_t made : {half, reversed, rest})
-                if (made != nullptr) require_success(tuttiCommDestroy(made), "destroy");
+                if (made != nullptr) must_succeed(tuttiCommDestroy(made), "destroy");
         }
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -296,26 +293,26 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
         const tuttiComm_t comm = comms[static_cast<size_t>(rank)];
         const float half = 0.5f;
         tuttiRedOp_t halves;
-        require_success(
+        must_succeed(
             tuttiRedOpCreatePreMulSum(&halves, const_cast<float*>(&half), tuttiFloat32, tuttiScalarHostImmediate, comm),
             "op");
         for (int round = 0; round < 2; ++round) {
             check_place(comm, rank, 3);
             uint64_t bytes = 0;
-            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            must_succeed(tuttiCommMemory(comm, &bytes), "memory");
             check(bytes > 0, "memory of a communicator that is used");
             check(tuttiCommResume(comm) == tuttiInvalidUsage, "resumed without having been suspended");
             tuttiStream_t stream;  // what was issued before comes to its end
-            require_success(tuttiStreamCreate(&stream), "stream");
+            must_succeed(tuttiStreamCreate(&stream), "stream");
             float sum = 2;
-            require_success(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, stream), "all-reduce");
-            require_success(tuttiCommSuspend(comm), "suspend");
+            must_succeed(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, stream), "all-reduce");
+            must_succeed(tuttiCommSuspend(comm), "suspend");
             check(sum == 3, "what was issued before");
-            require_success(tuttiStreamDestroy(stream), "stream");
-            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            must_succeed(tuttiStreamDestroy(stream), "stream");
+            must_succeed(tuttiCommMemory(comm, &bytes), "memory");
             check(bytes == 0, "memory of a suspended communicator");
             tuttiResult_t error = tuttiInternalError;
-            require_success(tuttiCommGetAsyncError(comm, &error), "state");
+            must_succeed(tuttiCommGetAsyncError(comm, &error), "state");
             check(error == tuttiSuccess, "state of a suspended communicator");
             tuttiComm_t part;
             int n;
@@ -325,13 +322,13 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
                 check(refused == tuttiInvalidUsage, "a call on a suspended communicator");
                 check(std::strstr(tuttiGetLastError(nullptr), "tuttiCommResume") != nullptr, "what it says of that");
             }
-            require_success(tuttiCommResume(comm), "resume");
+            must_succeed(tuttiCommResume(comm), "resume");
             sum = 2;
-            require_success(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, nullptr), "all-reduce");
+            must_succeed(tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, halves, comm, nullptr), "all-reduce");
             check(sum == 3, "all-reduce by an operation of before");
         }
-        require_success(tuttiCommSuspend(comm), "suspend");
-        require_success(rank == 0 ? tuttiCommDestroy(comm) : tuttiCommAbort(comm), "the end of a suspended one");
+        must_succeed(tuttiCommSuspend(comm), "suspend");
+        must_succeed(rank == 0 ? tuttiCommDestroy(comm) : tuttiCommAbort(comm), "the end of a suspended one");
         check(tuttiCommResume(comm) == tuttiInvalidArgument, "resumed after its end");
     });
 }
@@ -339,7 +336,6 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
 TEST_CASE("what makes no communicator says which argument is missing") {
     tuttiComm_t comm = nullptr;
     tuttiUniqueId id;
-    const auto says = [](const char* what) { return std::strstr(tuttiGetLastError(nullptr), what) != nullptr; };
     CHECK(tuttiCommSuspend(nullptr) == tuttiInvalidArgument);
     CHECK(says("the communicator is NULL"));
     CHECK(tuttiCommResume(nullptr) == tuttiInvalidArgument);
@@ -356,20 +352,19 @@ TEST_CASE("what makes no communicator says which argument is missing") {
 TEST_CASE("a communicator of which not all ranks come back stays suspended") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.initTimeoutMs = 3000;
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     harness::run(2, [&](int rank) {
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
-        require_success(tuttiCommSuspend(comm), "suspend");
+        must_succeed(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        must_succeed(tuttiCommSuspend(comm), "suspend");
         if (rank == 0) {
             check(tuttiCommResume(comm) == tuttiTimeout, "resumed alone");
             check(std::strstr(tuttiGetLastError(nullptr), "rank 1") != nullptr, "who did not come");
             uint64_t bytes = 1;
-            require_success(tuttiCommMemory(comm, &bytes), "memory");
+            must_succeed(tuttiCommMemory(comm, &bytes), "memory");
             check(bytes == 0, "memory");
         }
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -390,8 +385,7 @@ TEST_CASE("a unique id of one rank leaves no place open for others to meet") {
 }
 
 TEST_CASE("ranks are told at once when the one in whose process they meet could not join") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.initTimeoutMs = 20'000;
     config.programs = "/dev/null";
@@ -418,10 +412,10 @@ TEST_CASE("a communicator that could not be finalized can be shrunk") {
     harness::run(2, [&](int r) {
         tuttiComm_t rest = nullptr;
         const tuttiComm_t comm = comms[static_cast<size_t>(r)];
-        require_success(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT), "shrink");
+        must_succeed(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT), "shrink");
         check_place(rest, r, 2);
-        require_success(tuttiCommDestroy(rest), "destroy");
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(rest), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -436,10 +430,10 @@ TEST_CASE("newcomers are told at once when the communicator that they were to jo
         harness::run(2, [&](int r) {
             tuttiComm_t larger = nullptr;
             if (r == 0) check(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiRemoteError, "grown");
-            if (r == 1) require_success(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
+            if (r == 1) must_succeed(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
         });
     } else if (std::strcmp(end, "its growth was refused") == 0) {
-        require_success(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
+        must_succeed(tuttiCommRevoke(comms[1], TUTTI_REVOKE_DEFAULT), "revoke");
         for (tuttiResult_t state = tuttiSuccess; state == tuttiSuccess; std::this_thread::yield())
             REQUIRE(tuttiCommGetAsyncError(comms[0], &state) == tuttiSuccess);  // until rank 0 has heard of it
         tuttiComm_t larger = nullptr;
@@ -454,8 +448,7 @@ TEST_CASE("newcomers are told at once when the communicator that they were to jo
         REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     } else {
         if (std::strcmp(end, "destroyed") != 0)
-            harness::run(2,
-                         [&](int r) { require_success(tuttiCommSuspend(comms[static_cast<size_t>(r)]), "suspend"); });
+            harness::run(2, [&](int r) { must_succeed(tuttiCommSuspend(comms[static_cast<size_t>(r)]), "suspend"); });
         REQUIRE(tuttiCommDestroy(comms[0]) == tuttiSuccess);
     }
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -473,11 +466,11 @@ TEST_CASE("a rank that is alone in its part, or in what it suspends, leaves no p
         harness::run(2, [&](int r) {
             for (int i = 0; i < times; ++i) {
                 tuttiComm_t alone = nullptr;
-                require_success(tuttiCommSplit(comms[static_cast<size_t>(r)], r, 0, &alone, nullptr), "split");
-                require_success(tuttiCommSuspend(alone), "suspend");
-                require_success(tuttiCommResume(alone), "resume");
+                must_succeed(tuttiCommSplit(comms[static_cast<size_t>(r)], r, 0, &alone, nullptr), "split");
+                must_succeed(tuttiCommSuspend(alone), "suspend");
+                must_succeed(tuttiCommResume(alone), "resume");
                 check_place(alone, 0, 1);
-                require_success(tuttiCommDestroy(alone), "destroy");
+                must_succeed(tuttiCommDestroy(alone), "destroy");
             }
         });
     };

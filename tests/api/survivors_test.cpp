@@ -10,7 +10,6 @@
 #include <functional>
 #include <new>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -18,21 +17,20 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
 int failed_rank(tuttiComm_t comm) {
     int rank = -2;
-    require_success(tuttiCommGetFailedRank(comm, &rank), "failed rank");
+    must_succeed(tuttiCommGetFailedRank(comm, &rank), "failed rank");
     return rank;
 }
 
 std::vector<int> failed_ranks(tuttiComm_t comm) {
     std::vector<int> all(16);
     int count = 0;
-    require_success(tuttiCommGetFailedRanks(comm, all.data(), 16, &count), "failed ranks");
+    must_succeed(tuttiCommGetFailedRanks(comm, all.data(), 16, &count), "failed ranks");
     all.resize(static_cast<size_t>(count));
     return all;
 }
@@ -42,11 +40,10 @@ std::vector<int> failed_ranks(tuttiComm_t comm) {
 TEST_CASE("the rank with which a failure began is never the one that asks") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 50;
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::vector<tuttiComm_t> comms(3);
     harness::run(3, [&](int r) {
-        require_success(tuttiCommInitRankConfig(&comms[static_cast<size_t>(r)], 3, id, r, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comms[static_cast<size_t>(r)], 3, id, r, &config), "init");
     });
     for (tuttiComm_t comm : comms) CHECK(failed_rank(comm) == -1);
     int x = 0, rank = 7;
@@ -77,7 +74,7 @@ TEST_CASE("ranks that call different things are each told of another one, and a 
         check(result == tuttiInvalidUsage, "different calls");
         const int failed = failed_rank(comm);
         check(failed >= 0 && failed != r, "rank " + std::to_string(r) + " is told " + std::to_string(failed));
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
     const std::vector<tuttiComm_t> others = harness::make_comms(3);
     REQUIRE(tuttiCommAbort(others[2]) == tuttiSuccess);
@@ -88,13 +85,13 @@ TEST_CASE("ranks that call different things are each told of another one, and a 
     }
     harness::run(2, [&](int r) {  // who need not name it: it has left
         tuttiComm_t mine = nullptr;
-        require_success(tuttiCommShrink(others[static_cast<size_t>(r)], nullptr, 0, &mine, nullptr, TUTTI_SHRINK_ABORT),
-                        "shrink");
+        must_succeed(tuttiCommShrink(others[static_cast<size_t>(r)], nullptr, 0, &mine, nullptr, TUTTI_SHRINK_ABORT),
+                     "shrink");
         int n = 0;
-        require_success(tuttiCommCount(mine, &n), "count");
+        must_succeed(tuttiCommCount(mine, &n), "count");
         check(n == 2, "who is left");
-        require_success(tuttiCommDestroy(mine), "destroy");
-        require_success(tuttiCommDestroy(others[static_cast<size_t>(r)]), "destroy");
+        must_succeed(tuttiCommDestroy(mine), "destroy");
+        must_succeed(tuttiCommDestroy(others[static_cast<size_t>(r)]), "destroy");
     });
 }
 
@@ -114,8 +111,7 @@ namespace {
 void with_processes(int ranks, const std::vector<int>& victims, const std::function<int(int, tuttiComm_t)>& part) {
     const std::string transport = GENERATE("", "tcp");
     CAPTURE(transport);
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::vector<pid_t> children;
     for (int rank = 0; rank < ranks; ++rank) {
         const pid_t child = fork();

@@ -18,8 +18,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
@@ -91,8 +90,7 @@ bool has_key(const std::string& bytes) {
 /// Runs body(comm, rank) on threads whose data goes by TCP alone.
 template <class Body>
 void by_tcp(int ranks, const Body& body) {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     const std::string known(id.internal, sizeof id.internal);
     CHECK(has_key(known));  // so that it would be found
     char digits[2 * TUTTI_UNIQUE_ID_BYTES + 1];
@@ -102,15 +100,15 @@ void by_tcp(int ranks, const Body& body) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "tcp";
         tuttiComm_t comm = nullptr;
-        require_success(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
         body(comm, rank);
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
 void gather_words(tuttiComm_t comm) {
     char all[4 * 16];
-    require_success(tuttiAllGather("said in the open", all, 16, tuttiUint8, comm, nullptr), "all-gather");
+    must_succeed(tuttiAllGather("said in the open", all, 16, tuttiUint8, comm, nullptr), "all-gather");
 }
 
 }  // namespace
@@ -129,12 +127,12 @@ TEST_CASE("who listens to a split does not learn the parts' keys") {
     const std::string all = listen_to([&] {
         by_tcp(4, [&](tuttiComm_t comm, int rank) {
             tuttiComm_t part = nullptr;
-            require_success(tuttiCommSplit(comm, rank % 2, 0, &part, nullptr), "split");
+            must_succeed(tuttiCommSplit(comm, rank % 2, 0, &part, nullptr), "split");
             gather_words(part);
             gather_words(comm);
             if (rank == 0) found = has_key(heard_so_far());
             gather_words(comm);
-            require_success(tuttiCommDestroy(part), "destroy");
+            must_succeed(tuttiCommDestroy(part), "destroy");
         });
     });
     CHECK(all.find("said in the open") != std::string::npos);
@@ -148,7 +146,7 @@ TEST_CASE("who listens while a communicator grows does not learn the key") {
         by_tcp(3, [&](tuttiComm_t comm, int rank) {
             tuttiComm_t grown = nullptr;
             if (rank == 1) {
-                require_success(tuttiCommGetUniqueId(comm, &more), "id for the newcomer");
+                must_succeed(tuttiCommGetUniqueId(comm, &more), "id for the newcomer");
                 check(has_key(std::string(more.internal, sizeof more.internal)), "the newcomer's id has the key");
             }
             gather_words(comm);
@@ -164,13 +162,13 @@ TEST_CASE("who listens while a communicator grows does not learn the key") {
                     if (joined == tuttiSuccess) gather_words(mine);
                     tuttiCommDestroy(mine);
                 });
-            require_success(tuttiCommGrow(comm, 4, nullptr, -1, &grown, nullptr), "grow");
+            must_succeed(tuttiCommGrow(comm, 4, nullptr, -1, &grown, nullptr), "grow");
             gather_words(grown);
             if (rank == 0) found = has_key(heard_so_far());
             gather_words(grown);
             if (newcomer.joinable()) newcomer.join();
             check(joined == tuttiSuccess, "the newcomer");
-            require_success(tuttiCommDestroy(grown), "destroy");
+            must_succeed(tuttiCommDestroy(grown), "destroy");
         });
     });
     CHECK(all.find("said in the open") != std::string::npos);
@@ -182,9 +180,9 @@ TEST_CASE("who listens while a communicator is suspended does not learn the key 
     const std::string all = listen_to([&] {
         by_tcp(3, [&](tuttiComm_t comm, int rank) {
             gather_words(comm);
-            require_success(tuttiCommSuspend(comm), "suspend");
+            must_succeed(tuttiCommSuspend(comm), "suspend");
             if (rank == 0) found = has_key(heard_so_far());
-            require_success(tuttiCommResume(comm), "resume");
+            must_succeed(tuttiCommResume(comm), "resume");
             gather_words(comm);
         });
     });

@@ -52,8 +52,8 @@ Bytes take(const Fd& fd, std::size_t size, int patience_ms = 2000) {
     return all;
 }
 
-/// As long as it lives the process may have so many descriptors, of which an eighth is for unauthenticated peers. Made
-/// after the service, whose start raises the limit.
+/// Limits the process to a number of descriptors while it exists; an eighth of them is for unauthenticated peers. Make
+/// it after the service, whose start raises the limit.
 class Descriptors {
   public:
     explicit Descriptors(rlim_t limit) {

@@ -47,7 +47,7 @@ TEST_CASE("a member of another host that does not come is named when the time is
     for (const std::size_t r : {0, 1}) all[r].say("agree 100 1");
     const std::string heard = all[0].hear();
     INFO(heard);
-    CHECK(heard == "error 8 rank 0 waited for rank 2 to agree on who is left, and for no longer");
+    CHECK(heard == "error 8 rank 0 waited for rank 2 to agree on who is left, until the time-out");
 }
 
 TEST_CASE("all members know the same round trip: the longest that one was told or has measured") {

@@ -1,5 +1,4 @@
 #include <atomic>
-#include <thread>
 
 #include "base/result.hpp"
 #include "support.hpp"

@@ -15,6 +15,8 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace tutti::test {
 namespace {
 
+using harness::has;
+
 const std::string secret = "TUTTI_SECRET=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 /// The environment with these variables, until it goes.
@@ -43,10 +45,6 @@ std::string refusal(std::vector<std::string> variables) {
     } catch (const Error& e) {
         return e.code() == tuttiInvalidUsage ? e.what() : "another code";
     }
-}
-
-bool has(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 std::vector<std::string> torchrun(int rank, int ranks, const std::string& address = "127.0.0.1") {

@@ -5,7 +5,6 @@
 #include "bootstrap/roster.hpp"
 #include "bootstrap/service.hpp"
 #include "harness/catch.hpp"
-#include "harness/harness.hpp"
 
 namespace tutti::test {
 namespace {

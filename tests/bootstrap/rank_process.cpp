@@ -6,11 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <iostream>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "base/result.hpp"
 #include "support.hpp"

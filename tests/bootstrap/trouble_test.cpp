@@ -16,15 +16,12 @@
 namespace tutti::test {
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
+using harness::has;
 
 using Ranks = std::vector<std::pair<Rank, int>>;  // and how many each says they are
 
 /// Every rank of a job tries to join; what each is told.
-std::vector<std::string> errors_of(const Identity& identity, const Ranks& ranks,
-                                   std::chrono::milliseconds timeout) {
+std::vector<std::string> errors_of(const Identity& identity, const Ranks& ranks, std::chrono::milliseconds timeout) {
     std::vector<std::string> errors(ranks.size());
     harness::run(static_cast<int>(ranks.size()), [&](int i) {
         const auto [rank, count] = ranks[static_cast<std::size_t>(i)];

@@ -1,4 +1,4 @@
-// What config.check compares, without a communicator around it.
+// The comparison of calls by config.check, without a communicator.
 #include "comm/call_comparison.hpp"
 
 #include <cstring>

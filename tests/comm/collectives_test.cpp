@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -17,8 +16,7 @@
 #include "kernels/convert.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -26,26 +24,24 @@ namespace {
 class Threads {
   public:
     explicit Threads(int ranks) : comms_(static_cast<size_t>(ranks)) {
-        harness::require_success(tuttiCommInitAll(comms_.data(), ranks, nullptr), "tuttiCommInitAll");
+        harness::must_succeed(tuttiCommInitAll(comms_.data(), ranks, nullptr), "tuttiCommInitAll");
     }
     /// With one algorithm only, where it fits.
     Threads(int ranks, const char* algorithm) : comms_(static_cast<size_t>(ranks)) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.algorithm = algorithm;
-        tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = new_id();
         harness::run(ranks, [&](int rank) {
-            harness::require_success(
-                tuttiCommInitRankConfig(&comms_[static_cast<size_t>(rank)], ranks, id, rank, &config), "init");
+            harness::must_succeed(tuttiCommInitRankConfig(&comms_[static_cast<size_t>(rank)], ranks, id, rank, &config),
+                                  "init");
         });
     }
     /// Made by threads that have called `prepare` before.
     Threads(int ranks, const std::function<void(int rank)>& prepare) : comms_(static_cast<size_t>(ranks)) {
-        tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = new_id();
         harness::run(ranks, [&](int rank) {
             prepare(rank);
-            harness::require_success(tuttiCommInitRank(&comms_[static_cast<size_t>(rank)], ranks, id, rank), "init");
+            harness::must_succeed(tuttiCommInitRank(&comms_[static_cast<size_t>(rank)], ranks, id, rank), "init");
         });
     }
     tuttiComm_t comm(int rank) const { return comms_[static_cast<size_t>(rank)]; }
@@ -190,7 +186,7 @@ TEST_CASE("nobody leaves a barrier before all have come") {
             harness::run(ranks, [&](int rank) {
                 for (int round = 1; round <= 50; ++round) {
                     ++arrived;
-                    harness::require_success(tuttiBarrier(threads.comm(rank), nullptr), "tuttiBarrier");
+                    harness::must_succeed(tuttiBarrier(threads.comm(rank), nullptr), "tuttiBarrier");
                     if (arrived < round * ranks) throw std::runtime_error("a rank left the barrier too early");
                 }
             });

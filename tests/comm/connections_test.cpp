@@ -1,4 +1,4 @@
-// Who a rank is joined to, without a communicator around it.
+// The links of a rank (Connections), without a communicator.
 #include "in_process.hpp"
 
 #include "base/config.hpp"

@@ -1,8 +1,6 @@
 // What goes wrong between ranks: different calls, aborts, ranks that leave. None may hang, all must be
 // named.
 #include <atomic>
-#include <cstring>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -14,8 +12,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
@@ -81,14 +78,13 @@ TEST_CASE("ranks that call different things are told so") {
 }
 
 TEST_CASE("with check, nothing moves before all calls are compared") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0}, untouched{0}, fine{0};
     harness::run(3, [&](int r) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.check = 1;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
         std::vector<float> in(100, 1), out(100, -1);
         for (int i = 0; i < 3; ++i)
             fine += tuttiAllReduce(in.data(), out.data(), 100, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess &&
@@ -106,14 +102,13 @@ TEST_CASE("with check, nothing moves before all calls are compared") {
 
 TEST_CASE("with check, a rank without elements is compared with the others") {
     const bool alike = GENERATE(false, true);
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0}, fine{0};
     harness::run(3, [&](int r) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.check = 1;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, 3, id, r, &config), "init");
         float x = 1;
         const size_t count = alike || r == 1 ? 0 : 1;
         const tuttiResult_t result = tuttiAllReduce(&x, &x, count, tuttiFloat32, tuttiSum, comm, nullptr);

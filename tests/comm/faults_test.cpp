@@ -1,4 +1,4 @@
-// What befalls a communicator, without one around it.
+// Faults of a communicator (comm/faults.hpp), without a communicator.
 #include <deque>
 
 #include "base/peer_error.hpp"

@@ -1,5 +1,4 @@
 // Groups, sends and receives, streams, several communicators.
-#include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -9,14 +8,13 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
 struct Comms {
     explicit Comms(int ranks) : all(static_cast<size_t>(ranks)) {
-        require_success(tuttiCommInitAll(all.data(), ranks, nullptr), "tuttiCommInitAll");
+        must_succeed(tuttiCommInitAll(all.data(), ranks, nullptr), "tuttiCommInitAll");
     }
     ~Comms() {
         for (tuttiComm_t comm : all) tuttiCommDestroy(comm);
@@ -27,7 +25,7 @@ struct Comms {
 
 struct Streams {
     explicit Streams(int n) : all(static_cast<size_t>(n)) {
-        for (tuttiStream_t& s : all) require_success(tuttiStreamCreate(&s), "tuttiStreamCreate");
+        for (tuttiStream_t& s : all) must_succeed(tuttiStreamCreate(&s), "tuttiStreamCreate");
     }
     ~Streams() {
         for (tuttiStream_t s : all) tuttiStreamDestroy(s);
@@ -65,12 +63,12 @@ TEST_CASE("sends and receives in a ring, to oneself, of different sizes, through
         const size_t mine = count + static_cast<size_t>(r), theirs = count + static_cast<size_t>(prev);
         std::vector<int> out(mine), in(theirs, -1), small{r}, got{-1};
         std::iota(out.begin(), out.end(), r * 1000);
-        require_success(tuttiGroupStart(), "start");
-        require_success(tuttiSend(out.data(), mine, tuttiInt32, next, comms[r], nullptr), "send");
-        require_success(tuttiSend(small.data(), 1, tuttiInt32, next, comms[r], nullptr), "send");
-        require_success(tuttiRecv(in.data(), theirs, tuttiInt32, prev, comms[r], nullptr), "recv");
-        require_success(tuttiRecv(got.data(), 1, tuttiInt32, prev, comms[r], nullptr), "recv");
-        require_success(tuttiGroupEnd(), "end");
+        must_succeed(tuttiGroupStart(), "start");
+        must_succeed(tuttiSend(out.data(), mine, tuttiInt32, next, comms[r], nullptr), "send");
+        must_succeed(tuttiSend(small.data(), 1, tuttiInt32, next, comms[r], nullptr), "send");
+        must_succeed(tuttiRecv(in.data(), theirs, tuttiInt32, prev, comms[r], nullptr), "recv");
+        must_succeed(tuttiRecv(got.data(), 1, tuttiInt32, prev, comms[r], nullptr), "recv");
+        must_succeed(tuttiGroupEnd(), "end");
         for (size_t i = 0; i < theirs; ++i) harness::check(in[i] == prev * 1000 + static_cast<int>(i), "wrong element");
         harness::check(got[0] == prev, "wrong small message");
     });
@@ -81,9 +79,9 @@ TEST_CASE("a send meets a receive outside of groups") {
     Comms comms(2);
     harness::run(2, [&](int r) {
         std::vector<double> data(70000, r == 0 ? 3.5 : 0);
-        require_success(r == 0 ? tuttiSend(data.data(), data.size(), tuttiFloat64, 1, comms[0], nullptr)
-                               : tuttiRecv(data.data(), data.size(), tuttiFloat64, 0, comms[1], nullptr),
-                        "pair");
+        must_succeed(r == 0 ? tuttiSend(data.data(), data.size(), tuttiFloat64, 1, comms[0], nullptr)
+                            : tuttiRecv(data.data(), data.size(), tuttiFloat64, 0, comms[1], nullptr),
+                     "pair");
         harness::check(data == std::vector<double>(70000, 3.5), "wrong data");
     });
     SUCCEED();
@@ -98,16 +96,16 @@ TEST_CASE("in a group each pair of ranks goes on by itself") {
         std::vector<float> data(count, rank == 0 ? 7.f : 0.f);
         float token = rank == 2 ? 1.f : 0.f;
         const auto send = [&](void* what, size_t n, int to) {
-            require_success(tuttiSend(what, n, tuttiFloat32, to, comms[rank], nullptr), "tuttiSend");
+            must_succeed(tuttiSend(what, n, tuttiFloat32, to, comms[rank], nullptr), "tuttiSend");
         };
         const auto receive = [&](void* what, size_t n, int from) {
-            require_success(tuttiRecv(what, n, tuttiFloat32, from, comms[rank], nullptr), "tuttiRecv");
+            must_succeed(tuttiRecv(what, n, tuttiFloat32, from, comms[rank], nullptr), "tuttiRecv");
         };
         if (rank == 0) {
-            require_success(tuttiGroupStart(), "tuttiGroupStart");
+            must_succeed(tuttiGroupStart(), "tuttiGroupStart");
             send(data.data(), count, 1);
             send(data.data(), count, 2);
-            require_success(tuttiGroupEnd(), "tuttiGroupEnd");
+            must_succeed(tuttiGroupEnd(), "tuttiGroupEnd");
         } else if (rank == 1) {
             receive(&token, 1, 2);
             receive(data.data(), count, 0);
@@ -174,22 +172,20 @@ TEST_CASE("average and pre-multiplied sum") {
             std::vector<float> in(count, static_cast<float>(r + 1)), out(count, -1);
             float factor = static_cast<float>(r) * 0.5f;
             tuttiRedOp_t now, later;
-            require_success(tuttiRedOpCreatePreMulSum(&now, &factor, tuttiFloat32, tuttiScalarHostImmediate, comms[r]),
-                            "op");
-            require_success(tuttiRedOpCreatePreMulSum(&later, &factor, tuttiFloat32, tuttiScalarDevice, comms[r]),
-                            "op");
+            must_succeed(tuttiRedOpCreatePreMulSum(&now, &factor, tuttiFloat32, tuttiScalarHostImmediate, comms[r]),
+                         "op");
+            must_succeed(tuttiRedOpCreatePreMulSum(&later, &factor, tuttiFloat32, tuttiScalarDevice, comms[r]), "op");
             factor = 1;
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr),
-                            "mulsum");
+            must_succeed(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr), "mulsum");
             harness::check(out == std::vector<float>(count, 0 * 1 + 0.5f * 2 + 1 * 3), "immediate scalar");
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, later, comms[r], nullptr),
-                            "mulsum");
+            must_succeed(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, later, comms[r], nullptr),
+                         "mulsum");
             harness::check(out == std::vector<float>(count, 6), "scalar read at run time");
-            require_success(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comms[r], nullptr),
-                            "avg");
+            must_succeed(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comms[r], nullptr),
+                         "avg");
             harness::check(out == std::vector<float>(count, 2), "average");
-            require_success(tuttiRedOpDestroy(now, comms[r]), "destroy");
-            require_success(tuttiRedOpDestroy(later, comms[r]), "destroy");
+            must_succeed(tuttiRedOpDestroy(now, comms[r]), "destroy");
+            must_succeed(tuttiRedOpDestroy(later, comms[r]), "destroy");
             harness::check(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, now, comms[r], nullptr) ==
                                tuttiInvalidArgument,
                            "a destroyed op is refused");
@@ -212,7 +208,7 @@ TEST_CASE("a copy to oneself follows the streams of its send and of its receive,
     REQUIRE(tuttiSend(from.data(), count, tuttiInt32, 0, comms[0], streams[0]) == tuttiSuccess);
     REQUIRE(tuttiRecv(to.data(), count, tuttiInt32, 0, comms[0], streams[1]) == tuttiSuccess);
     REQUIRE(tuttiGroupEnd() == tuttiSuccess);
-    // What is behind the pair on the send's stream sees the copy.
+    // Work behind the pair on the send's stream sees the copy.
     Comms others(1);
     REQUIRE(tuttiAllGather(to.data(), after.data(), count, tuttiInt32, others[0], streams[0]) == tuttiSuccess);
     REQUIRE(tuttiAllGather(to.data(), again.data(), count, tuttiInt32, others[0], streams[1]) == tuttiSuccess);
@@ -244,7 +240,7 @@ TEST_CASE("abort and revoke do not wait for another communicator's operation tha
         REQUIRE(tuttiAllReduce(&z, &z, 1, tuttiFloat32, tuttiSum, aborted[0], streams[1]) == tuttiSuccess);
     }
     REQUIRE((revoke ? tuttiCommRevoke(aborted[0], TUTTI_REVOKE_DEFAULT) : tuttiCommAbort(aborted[0])) == tuttiSuccess);
-    // Not even the other stream is held up any more; a group's error is told on the first of its streams.
+    // The other stream is not blocked any more; a group's error is reported on the first of its streams.
     REQUIRE(tuttiStreamSynchronize(streams[1]) == (in_group ? tuttiSuccess : tuttiRemoteError));
     REQUIRE(tuttiStreamQuery(streams[0]) == tuttiInProgress);
     REQUIRE(tuttiAllReduce(&other, &other, 1, tuttiFloat32, tuttiSum, stalled[1], nullptr) == tuttiSuccess);
@@ -284,14 +280,14 @@ TEST_CASE("groups of two threads over the same streams do not wait for each othe
         const tuttiComm_t comm = (*sets[static_cast<size_t>(thread)])[0];
         std::vector<int> x(2, 1);
         for (int round = 0; round < (harness::sanitized ? 300 : 3000); ++round) {
-            require_success(tuttiGroupStart(), "start");
+            must_succeed(tuttiGroupStart(), "start");
             for (int k = 0; k < 2; ++k) {
                 int* const one = &x[static_cast<size_t>(k)];
-                require_success(tuttiAllReduce(one, one, 1, tuttiInt32, tuttiSum, comm, streams[(thread + k) % 2]),
-                                "all-reduce");
+                must_succeed(tuttiAllReduce(one, one, 1, tuttiInt32, tuttiSum, comm, streams[(thread + k) % 2]),
+                             "all-reduce");
             }
-            require_success(tuttiGroupEnd(), "end");
+            must_succeed(tuttiGroupEnd(), "end");
         }
-        for (int s = 0; s < 2; ++s) require_success(tuttiStreamSynchronize(streams[s]), "synchronize");
+        for (int s = 0; s < 2; ++s) must_succeed(tuttiStreamSynchronize(streams[s]), "synchronize");
     });
 }

@@ -90,24 +90,23 @@ TEST_CASE("puts and gets over TCP take place once and in order while connections
         const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
         std::vector<std::uint32_t> memory(count), data(count), got(count);
         tuttiWindow_t window;
-        harness::require_success(tuttiCommWindowRegister(comm, memory.data(), count * 4, &window, 0), "window");
+        harness::must_succeed(tuttiCommWindowRegister(comm, memory.data(), count * 4, &window, 0), "window");
         const tuttiWaitSignalDesc_t arrived{1, before, 0, 0};
         for (std::uint32_t round = 0; round < (harness::sanitized ? 20 : 60); ++round) {
             if (rank == 0 && round % 5 == 1) resets.await_one();
             const std::size_t size = round % 3 == 0 ? 5 : count;
             for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<std::uint32_t>(i) * 7 + round * 13;
-            harness::require_success(
+            harness::must_succeed(
                 tuttiPutSignal(data.data(), size, tuttiUint32, next, window, 0, 0, 0, 0, comm, nullptr), "put");
-            harness::require_success(tuttiGet(got.data(), size, tuttiUint32, next, window, 0, 0, 0, comm, nullptr),
-                                     "get");
+            harness::must_succeed(tuttiGet(got.data(), size, tuttiUint32, next, window, 0, 0, 0, comm, nullptr), "get");
             harness::check(std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(size), data.begin()),
                            "another rank's memory holds something else than was put there");
-            harness::require_success(tuttiWaitSignal(1, &arrived, comm, nullptr), "wait");
+            harness::must_succeed(tuttiWaitSignal(1, &arrived, comm, nullptr), "wait");
             harness::check(std::equal(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(size), data.begin()),
                            "something else arrived than was put");
-            harness::require_success(tuttiBarrier(comm, nullptr), "barrier");
+            harness::must_succeed(tuttiBarrier(comm, nullptr), "barrier");
         }
-        harness::require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        harness::must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
     });
     for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
 }

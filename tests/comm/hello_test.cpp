@@ -1,9 +1,8 @@
-// What ranks tell of themselves when they join, as it travels.
+// The Hello that ranks exchange when they join, in its wire format.
 #include "comm/hello.hpp"
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
-#include "harness/harness.hpp"
 
 namespace tutti::test {
 namespace {

@@ -17,25 +17,22 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
 /// Runs body(comm, rank) on threads; the communicators' ranks reach each other by TCP alone.
 template <class Body>
 void by_tcp(int ranks, const Body& body) {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     harness::run(ranks, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "tcp";
         config.timeoutMs = 60'000;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
         body(comm, rank);
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -44,7 +41,7 @@ bool is_far(const Options& options) {
     return options.transport == "tcp" && config().round_trip_us >= long_path.count();
 }
 
-/// At least so many bytes, no two words of which are alike; made once, since a sanitizer looks at every store.
+/// At least `bytes` bytes in which no two words are equal. Made once, because a sanitizer checks every store.
 const void* distinct_words(std::size_t bytes) {
     static std::vector<std::uint32_t> words;
     if (words.size() * sizeof words[0] < bytes) {
@@ -103,8 +100,7 @@ TEST_CASE("a message between hosts goes by as many channels as it fills") {
 }
 
 TEST_CASE("ranks whose settings give a message other channels are told so") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0};
     harness::run(2, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -112,7 +108,7 @@ TEST_CASE("ranks whose settings give a message other channels are told so") {
         config.timeoutMs = 60'000;
         if (rank == 1) config.channels = 8;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
         std::vector<char> x(4'000'000);
         const tuttiResult_t result = rank == 0 ? tuttiSend(x.data(), x.size(), tuttiInt8, 1, comm, nullptr)
                                                : tuttiRecv(x.data(), x.size(), tuttiInt8, 0, comm, nullptr);
@@ -130,18 +126,18 @@ TEST_CASE("large and small messages of a group, both ways at once and among coll
         };
         std::vector<std::vector<std::int32_t>> out, in;
         std::vector<float> sums(100'000, 1);
-        require_success(tuttiGroupStart(), "group");
+        must_succeed(tuttiGroupStart(), "group");
         for (int peer = 0; peer < 3; ++peer)
             for (std::size_t m = 0; m < std::size(counts) && peer != rank; ++m) {
                 std::vector<std::int32_t>& message = out.emplace_back(counts[m]);
                 for (std::size_t i = 0; i < counts[m]; ++i) message[i] = value(rank, peer, m, i);
-                require_success(tuttiSend(message.data(), counts[m], tuttiInt32, peer, comm, nullptr), "send");
+                must_succeed(tuttiSend(message.data(), counts[m], tuttiInt32, peer, comm, nullptr), "send");
                 std::vector<std::int32_t>& place = in.emplace_back(counts[m]);
-                require_success(tuttiRecv(place.data(), counts[m], tuttiInt32, peer, comm, nullptr), "recv");
+                must_succeed(tuttiRecv(place.data(), counts[m], tuttiInt32, peer, comm, nullptr), "recv");
             }
-        require_success(tuttiAllReduce(sums.data(), sums.data(), sums.size(), tuttiFloat32, tuttiSum, comm, nullptr),
-                        "all_reduce");
-        require_success(tuttiGroupEnd(), "group");
+        must_succeed(tuttiAllReduce(sums.data(), sums.data(), sums.size(), tuttiFloat32, tuttiSum, comm, nullptr),
+                     "all_reduce");
+        must_succeed(tuttiGroupEnd(), "group");
         auto place = in.begin();
         for (int peer = 0; peer < 3; ++peer)
             for (std::size_t m = 0; m < std::size(counts) && peer != rank; ++m, ++place)
@@ -165,21 +161,21 @@ TEST_CASE("collectives of all kinds and sizes come out right over TCP") {
 TEST_CASE("streams, groups and pairs share the sockets") {
     REQUIRE_NOTHROW(by_tcp(2, [&](tuttiComm_t comm, int rank) {
         tuttiStream_t streams[2];
-        for (auto& stream : streams) require_success(tuttiStreamCreate(&stream), "stream");
+        for (auto& stream : streams) must_succeed(tuttiStreamCreate(&stream), "stream");
         std::vector<int> in(100'000, rank + 1), out(100'000), got(100'000);
         for (int round = 0; round < 10; ++round) {
             for (tuttiStream_t stream : streams)
-                require_success(tuttiAllReduce(in.data(), out.data(), round % 2 == 0 ? 3 : in.size(), tuttiInt32,
-                                               tuttiSum, comm, stream),
-                                "all_reduce");
-            require_success(tuttiGroupStart(), "group");
-            require_success(tuttiSend(in.data(), in.size(), tuttiInt32, 1 - rank, comm, streams[1]), "send");
-            require_success(tuttiRecv(got.data(), got.size(), tuttiInt32, 1 - rank, comm, streams[1]), "recv");
-            require_success(tuttiGroupEnd(), "group");
+                must_succeed(tuttiAllReduce(in.data(), out.data(), round % 2 == 0 ? 3 : in.size(), tuttiInt32, tuttiSum,
+                                            comm, stream),
+                             "all_reduce");
+            must_succeed(tuttiGroupStart(), "group");
+            must_succeed(tuttiSend(in.data(), in.size(), tuttiInt32, 1 - rank, comm, streams[1]), "send");
+            must_succeed(tuttiRecv(got.data(), got.size(), tuttiInt32, 1 - rank, comm, streams[1]), "recv");
+            must_succeed(tuttiGroupEnd(), "group");
         }
-        for (tuttiStream_t stream : streams) require_success(tuttiStreamSynchronize(stream), "synchronize");
+        for (tuttiStream_t stream : streams) must_succeed(tuttiStreamSynchronize(stream), "synchronize");
         check(out.back() == 3 && got.back() == 2 - rank, "a wrong sum, or a wrong message");
-        for (tuttiStream_t stream : streams) require_success(tuttiStreamDestroy(stream), "stream");
+        for (tuttiStream_t stream : streams) must_succeed(tuttiStreamDestroy(stream), "stream");
     }));
 }
 
@@ -202,9 +198,9 @@ TEST_CASE("what was sent over TCP before a rank left arrives, and its absence is
     std::atomic<int> right{0};
     by_tcp(2, [&](tuttiComm_t comm, int rank) {
         int data = 42, got = 0;
-        if (rank == 0) return require_success(tuttiSend(&data, 1, tuttiInt32, 1, comm, nullptr), "send");
+        if (rank == 0) return must_succeed(tuttiSend(&data, 1, tuttiInt32, 1, comm, nullptr), "send");
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        require_success(tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr), "recv");
+        must_succeed(tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr), "recv");
         right += got == 42;
         right +=
             tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr) == tuttiRemoteError && harness::mentions(comm, {"rank 0"});
@@ -213,14 +209,13 @@ TEST_CASE("what was sent over TCP before a rank left arrives, and its absence is
 }
 
 TEST_CASE("an abort ends what waits for the network") {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> ended{0}, joined{0};
     harness::run(2, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "tcp";
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), "init");
         for (++joined; joined < 2;) std::this_thread::yield();  // the abort would be why it has not
         float x = 1;
         if (rank == 0) {

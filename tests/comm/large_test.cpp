@@ -81,20 +81,19 @@ void on_ranks(Way way, const std::function<void(int, tuttiComm_t, std::byte*)>& 
     } else {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = way == Way::shm ? "shm" : "tcp";
-        tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = harness::new_id();
         tuttiGroupStart();
         for (int r = 0; r < ranks; ++r)
             tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(r)], ranks, id, r, &config);
-        harness::require_success(tuttiGroupEnd(), "tuttiCommInitRankConfig");
+        harness::must_succeed(tuttiGroupEnd(), "tuttiCommInitRankConfig");
     }
     harness::run(ranks, [&](int r) {
         const tuttiComm_t comm = comms[static_cast<std::size_t>(r)];
         void* memory = nullptr;
-        harness::require_success(tuttiMemAlloc(&memory, many + 64), "tuttiMemAlloc");
+        harness::must_succeed(tuttiMemAlloc(&memory, many + 64), "tuttiMemAlloc");
         body(r, comm, static_cast<std::byte*>(memory));
-        harness::require_success(tuttiCommDestroy(comm), "tuttiCommDestroy");
-        harness::require_success(tuttiMemFree(memory), "tuttiMemFree");
+        harness::must_succeed(tuttiCommDestroy(comm), "tuttiCommDestroy");
+        harness::must_succeed(tuttiMemFree(memory), "tuttiMemFree");
     });
 }
 
@@ -105,28 +104,28 @@ void collectives(int r, tuttiComm_t comm, std::byte* memory) {
     const auto rank = static_cast<std::size_t>(r);
 
     mine.fill(at, many);
-    harness::require_success(tuttiAllReduce(at, at, many, tuttiInt8, tuttiSum, comm, nullptr), "all-reduce");
+    harness::must_succeed(tuttiAllReduce(at, at, many, tuttiInt8, tuttiSum, comm, nullptr), "all-reduce");
     sum.check(at, many, "all-reduce");
 
     mine.fill(at, many);
-    harness::require_success(tuttiBroadcast(at, at, many, tuttiInt8, 1, comm, nullptr), "broadcast");
+    harness::must_succeed(tuttiBroadcast(at, at, many, tuttiInt8, 1, comm, nullptr), "broadcast");
     second.check(at, many, "broadcast");
 
     constexpr std::size_t row = many / ranks;
     std::fill_n(at, many, std::int8_t{-1});
     mine.fill(at + rank * row, row);
-    harness::require_success(tuttiAllGather(at + rank * row, at, row, tuttiInt8, comm, nullptr), "all-gather");
+    harness::must_succeed(tuttiAllGather(at + rank * row, at, row, tuttiInt8, comm, nullptr), "all-gather");
     first.check(at, row, "all-gather, row 0");
     second.check(at + row, row, "all-gather, row 1");
 
     mine.fill(at, many);
-    harness::require_success(tuttiReduceScatter(at, at + rank * row, row, tuttiInt8, tuttiSum, comm, nullptr),
-                             "reduce-scatter");
+    harness::must_succeed(tuttiReduceScatter(at, at + rank * row, row, tuttiInt8, tuttiSum, comm, nullptr),
+                          "reduce-scatter");
     sum.check(at + rank * row, row, "reduce-scatter", rank * row);
 
     mine.fill(at, many);
-    if (r == 0) harness::require_success(tuttiSend(at, many, tuttiInt8, 1, comm, nullptr), "send");
-    if (r == 1) harness::require_success(tuttiRecv(at, many, tuttiInt8, 0, comm, nullptr), "recv");
+    if (r == 0) harness::must_succeed(tuttiSend(at, many, tuttiInt8, 1, comm, nullptr), "send");
+    if (r == 1) harness::must_succeed(tuttiRecv(at, many, tuttiInt8, 0, comm, nullptr), "recv");
     first.check(at, many, "send and recv");
 }
 
@@ -135,7 +134,7 @@ void elements(int r, tuttiComm_t comm, std::byte* memory) {
     static_assert(count > std::size_t{1} << 31);
     auto* const at = reinterpret_cast<std::uint16_t*>(memory);
     Numbers<std::uint16_t>(r == 0 ? bfloats_times<1> : bfloats_times<2>).fill(at, count);
-    harness::require_success(tuttiAllReduce(at, at, count, tuttiBfloat16, tuttiSum, comm, nullptr), "all-reduce");
+    harness::must_succeed(tuttiAllReduce(at, at, count, tuttiBfloat16, tuttiSum, comm, nullptr), "all-reduce");
     Numbers<std::uint16_t>(bfloats_times<3>).check(at, count, "all-reduce");
 }
 
@@ -145,17 +144,17 @@ void put_all(int r, tuttiComm_t comm, std::byte* memory) {
     auto* const at = reinterpret_cast<std::int8_t*>(memory);
     (r == 0 ? first : second).fill(at, many);
     tuttiWindow_t window = nullptr;
-    harness::require_success(tuttiCommWindowRegister(comm, memory, many + 64, &window, TUTTI_WIN_DEFAULT), "window");
+    harness::must_succeed(tuttiCommWindowRegister(comm, memory, many + 64, &window, TUTTI_WIN_DEFAULT), "window");
     if (r == 0) {
-        harness::require_success(tuttiPutSignal(at, many, tuttiInt8, 1, window, 0, 0, 0, 0, comm, nullptr), "put");
-        harness::require_success(tuttiPutSignal(at + 1, 8, tuttiInt8, 1, window, many, 0, 0, 0, comm, nullptr), "put");
+        harness::must_succeed(tuttiPutSignal(at, many, tuttiInt8, 1, window, 0, 0, 0, 0, comm, nullptr), "put");
+        harness::must_succeed(tuttiPutSignal(at + 1, 8, tuttiInt8, 1, window, many, 0, 0, 0, comm, nullptr), "put");
     } else {
         const tuttiWaitSignalDesc_t both = {2, 0, 0, 0};
-        harness::require_success(tuttiWaitSignal(1, &both, comm, nullptr), "wait");
+        harness::must_succeed(tuttiWaitSignal(1, &both, comm, nullptr), "wait");
         first.check(at, many, "put");
         first.check(at + many, 8, "put to the end", 1);
     }
-    harness::require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+    harness::must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Ranks that call a collective with different counts: they are told so, and nobody writes beyond another one's buffer
 // before that. What a single message may do is tests/transport/posted_receive_test.cpp.
 #include <cstring>
-#include <vector>
 
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
@@ -18,13 +17,12 @@ TEST_CASE("ranks whose counts differ are told so, and write nothing beyond a buf
         for (const std::size_t least : {std::size_t{13}, std::size_t{30000}})
             for (int few = 0; few < n; ++few) {  // the rank that calls with less
                 CAPTURE(name, least, few);
-                tuttiUniqueId id;
-                REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+                const tuttiUniqueId id = harness::new_id();
                 REQUIRE_NOTHROW(harness::run(n, [&](int r) {
                     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
                     config.algorithm = name;
                     tuttiComm_t comm = nullptr;
-                    harness::require_success(tuttiCommInitRankConfig(&comm, n, id, r, &config), "init");
+                    harness::must_succeed(tuttiCommInitRankConfig(&comm, n, id, r, &config), "init");
                     const std::size_t count = r == few ? least : most;
                     using harness::Guarded;
                     const Guarded in(count * sizeof(float), Guarded::At::back);

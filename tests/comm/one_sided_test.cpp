@@ -20,18 +20,12 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::mentions;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
 /// Elements of a put that is copied in more than one piece.
 constexpr size_t several_pieces = harness::sanitized ? 300'001 : 900'001;
-
-bool says(std::initializer_list<const char*> words) {
-    return mentions(nullptr, words);
-}
 
 tuttiResult_t wait_for(int peer, int count, tuttiComm_t comm, tuttiStream_t stream = nullptr, int signal = 0) {
     const tuttiWaitSignalDesc_t desc{count, peer, signal, 0};
@@ -52,16 +46,15 @@ tuttiResult_t get(std::vector<int>& to, int peer, tuttiWindow_t window, size_t o
 /// Threads that are ranks of one communicator; body(comm, rank).
 void on_threads(int ranks, const std::function<void(tuttiComm_t, int)>& body, const char* transport = nullptr,
                 int timeout_ms = 60'000) {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     harness::run(ranks, [&](int rank) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = transport;
         config.timeoutMs = timeout_ms;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
         body(comm, rank);
-        require_success(tuttiCommDestroy(comm), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -89,14 +82,14 @@ void ring_of_puts(tuttiComm_t comm, int rank, int ranks, int* memory, size_t cou
     for (int round = 0; round < 4; ++round) {
         std::vector<int> data(count);
         for (size_t i = 0; i < count; ++i) data[i] = static_cast<int>(i) + 1000 * rank + round;
-        require_success(put(data, next, window, 3, comm), "put");
+        must_succeed(put(data, next, window, 3, comm), "put");
         std::fill(data.begin(), data.end(), -1);  // it is the caller's again
-        require_success(wait_for(before, 1, comm), "wait");
+        must_succeed(wait_for(before, 1, comm), "wait");
         for (size_t i = 0; i < count; ++i)
             check(memory[3 + i] == static_cast<int>(i) + 1000 * before + round, "a wrong element was put");
         check(memory[2] == 7 && memory[3 + count] == 7, "what lies around was written");
-        require_success(tuttiSignal(before, 5, 0, 0, comm, nullptr), "signal");  // it may put again
-        require_success(wait_for(next, 1, comm, nullptr, 5), "wait");
+        must_succeed(tuttiSignal(before, 5, 0, 0, comm, nullptr), "signal");  // it may put again
+        must_succeed(wait_for(next, 1, comm, nullptr, 5), "wait");
     }
 }
 
@@ -105,21 +98,21 @@ void gets_from_all(tuttiComm_t comm, int rank, int ranks, int* memory, size_t co
     const auto value = [](size_t i, int whose, int round) { return static_cast<int>(i) + 1000 * whose + round; };
     for (int round = 0; round < 3; ++round) {
         for (size_t i = 0; i < count + 4; ++i) memory[i] = value(i, rank, round);
-        require_success(tuttiBarrier(comm, nullptr), "barrier");
+        must_succeed(tuttiBarrier(comm, nullptr), "barrier");
         std::vector<std::vector<int>> got(static_cast<size_t>(ranks), std::vector<int>(count + 2, -1));
-        require_success(tuttiGroupStart(), "start");
+        must_succeed(tuttiGroupStart(), "start");
         for (int peer = 0; peer < ranks; ++peer)
-            require_success(tuttiGet(got[static_cast<size_t>(peer)].data() + 1, count, tuttiInt32, peer, window, 12, 0,
-                                     0, comm, nullptr),
-                            "get");
-        require_success(tuttiGroupEnd(), "end");
+            must_succeed(tuttiGet(got[static_cast<size_t>(peer)].data() + 1, count, tuttiInt32, peer, window, 12, 0, 0,
+                                  comm, nullptr),
+                         "get");
+        must_succeed(tuttiGroupEnd(), "end");
         for (int peer = 0; peer < ranks; ++peer) {
             const std::vector<int>& from = got[static_cast<size_t>(peer)];
             for (size_t i = 0; i < count; ++i)
                 check(from[1 + i] == value(3 + i, peer, round), "a wrong element was got");
             check(from.front() == -1 && from.back() == -1, "what lies around was written");
         }
-        require_success(tuttiBarrier(comm, nullptr), "barrier");
+        must_succeed(tuttiBarrier(comm, nullptr), "barrier");
     }
 }
 
@@ -134,14 +127,14 @@ TEST_CASE("ranks put to each other's windows and get from them, and signals say 
             for (const size_t count : {size_t{1}, size_t{1000}, several_pieces}) {
                 int* memory = nullptr;
                 const size_t bytes = (count + 4 + static_cast<size_t>(rank)) * sizeof(int);  // parts differ in size
-                require_success(tuttiMemAlloc(reinterpret_cast<void**>(&memory), bytes), "memory");
+                must_succeed(tuttiMemAlloc(reinterpret_cast<void**>(&memory), bytes), "memory");
                 std::fill_n(memory, count + 4, 7);
                 tuttiWindow_t window;
-                require_success(tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT), "window");
+                must_succeed(tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT), "window");
                 ring_of_puts(comm, rank, ranks, memory, count, window);
                 gets_from_all(comm, rank, ranks, memory, count, window);
-                require_success(tuttiCommWindowDeregister(comm, window), "deregister");
-                require_success(tuttiMemFree(memory), "free");
+                must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
+                must_succeed(tuttiMemFree(memory), "free");
             }
         },
         transport);
@@ -156,21 +149,21 @@ TEST_CASE("windows that a group registers are matched in the order of its calls"
             // To register much memory takes long: the first window's on one rank, the second one's on another.
             void* memory[2] = {};
             tuttiWindow_t windows[2] = {};
-            require_success(tuttiGroupStart(), "start");
+            must_succeed(tuttiGroupStart(), "start");
             for (int w = 0; w < 2; ++w) {
                 const size_t bytes = w == rank ? most : 4096;
                 memory[w] = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
                 std::memset(memory[w], 1, bytes);
-                require_success(tuttiCommWindowRegister(comm, memory[w], bytes, &windows[w], TUTTI_WIN_DEFAULT),
-                                "register");
+                must_succeed(tuttiCommWindowRegister(comm, memory[w], bytes, &windows[w], TUTTI_WIN_DEFAULT),
+                             "register");
             }
-            require_success(tuttiGroupEnd(), "end");
+            must_succeed(tuttiGroupEnd(), "end");
             const std::vector<int> mine[2] = {{7}, {8}};
-            for (int w = 0; w < 2; ++w) require_success(put(mine[w], next, windows[w], 1, comm), "put");
-            require_success(wait_for(before, 2, comm), "wait");
+            for (int w = 0; w < 2; ++w) must_succeed(put(mine[w], next, windows[w], 1, comm), "put");
+            must_succeed(wait_for(before, 2, comm), "wait");
             for (int w = 0; w < 2; ++w) check(static_cast<int*>(memory[w])[1] == 7 + w, "a put landed elsewhere");
             for (int w = 0; w < 2; ++w) {
-                require_success(tuttiCommWindowDeregister(comm, windows[w]), "deregister");
+                must_succeed(tuttiCommWindowDeregister(comm, windows[w]), "deregister");
                 munmap(memory[w], w == rank ? most : 4096);
             }
         }
@@ -186,21 +179,21 @@ TEST_CASE("a signal says that all puts before it are there, also by other signal
     harness::run(2, [&](int rank) {
         tuttiComm_t comm = pair.comms[static_cast<size_t>(rank)];
         tuttiWindow_t& window = windows[rank];
-        require_success(tuttiCommWindowRegister(comm, rank == 0 ? nullptr : memory.data(),
-                                                rank == 0 ? 0 : memory.size() * sizeof(int), &window, 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(comm, rank == 0 ? nullptr : memory.data(),
+                                             rank == 0 ? 0 : memory.size() * sizeof(int), &window, 0),
+                     "window");
         for (int i = 0; i < puts && rank == 0; ++i)
-            require_success(put({i + 1}, 1, window, static_cast<size_t>(i), comm, nullptr, i % 3), "put");
-        if (rank == 0) require_success(tuttiSignal(1, 7, 0, 0, comm, nullptr), "signal");
+            must_succeed(put({i + 1}, 1, window, static_cast<size_t>(i), comm, nullptr, i % 3), "put");
+        if (rank == 0) must_succeed(tuttiSignal(1, 7, 0, 0, comm, nullptr), "signal");
         for (int i = 0; i < puts / 2 && rank == 1; ++i) {
-            require_success(wait_for(0, 1, comm, nullptr, i % 3), "wait");
+            must_succeed(wait_for(0, 1, comm, nullptr, i % 3), "wait");
             for (int k = 0; k <= i; ++k) check(memory[static_cast<size_t>(k)] == k + 1, "a put came after its signal");
         }
         if (rank == 1) {
-            require_success(wait_for(0, 1, comm, nullptr, 7), "wait");
+            must_succeed(wait_for(0, 1, comm, nullptr, 7), "wait");
             check(memory.back() == puts, "a put came after a later signal");
         }
-        require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
     });
 }
 
@@ -244,22 +237,22 @@ TEST_CASE("who gets after a signal sees what came before it, also of other ranks
         [&](tuttiComm_t comm, int rank) {  // 2 puts to 1, which writes beside it, and tells 0
             std::vector<int> memory(2), got(2);
             tuttiWindow_t window;
-            require_success(tuttiCommWindowRegister(comm, memory.data(), 8, &window, 0), "window");
+            must_succeed(tuttiCommWindowRegister(comm, memory.data(), 8, &window, 0), "window");
             for (int round = 1; round <= rounds; ++round) {
-                if (rank == 2) require_success(put({round}, 1, window, 0, comm), "put");
+                if (rank == 2) must_succeed(put({round}, 1, window, 0, comm), "put");
                 if (rank == 1) {
-                    require_success(wait_for(2, 1, comm), "wait");
+                    must_succeed(wait_for(2, 1, comm), "wait");
                     memory[1] = -round;
-                    require_success(tuttiSignal(0, 0, 0, 0, comm, nullptr), "signal");
+                    must_succeed(tuttiSignal(0, 0, 0, 0, comm, nullptr), "signal");
                 }
                 if (rank == 0) {
-                    require_success(wait_for(1, 1, comm), "wait");
-                    require_success(get(got, 1, window, 0, comm), "get");
+                    must_succeed(wait_for(1, 1, comm), "wait");
+                    must_succeed(get(got, 1, window, 0, comm), "get");
                     check(got[0] == round && got[1] == -round, "a get came before what it was told of");
                 }
-                require_success(tuttiBarrier(comm, nullptr), "barrier");
+                must_succeed(tuttiBarrier(comm, nullptr), "barrier");
             }
-            require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+            must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
         },
         transport);
 }
@@ -274,7 +267,7 @@ TEST_CASE("waits take the signals that they have waited for") {
     const tuttiWaitSignalDesc_t rest[] = {{1, 0, 0, 0}, {1, 0, 2, 0}, {0, 0, 5, 0}, {1, 1, 0, 0}, {1, 0, 0, 0}};
     REQUIRE(tuttiWaitSignal(5, rest, comm, nullptr) == tuttiSuccess);
     REQUIRE(tuttiWaitSignal(0, nullptr, comm, nullptr) == tuttiSuccess);
-    // One is left, and no more.
+    // Exactly one signal is left.
     tuttiStream_t stream;
     REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
     REQUIRE(wait_for(0, 2, comm, stream) == tuttiSuccess);
@@ -302,22 +295,21 @@ TEST_CASE("in a group waits and puts are under way at once, on a stream in their
             REQUIRE(pair.memory[r][3 + i] == data[1 - r][i]);
             REQUIRE(pair.memory[r][8 + i] == data[r][i]);
         }
-    // What is put is what the collective before it on the stream has made, and the one after the wait takes it.
+    // The put sends the result of the collective before it on the stream; the collective after the wait reads it.
     harness::run(2, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         tuttiStream_t stream;
-        require_success(tuttiStreamCreate(&stream), "stream");
+        must_succeed(tuttiStreamCreate(&stream), "stream");
         std::vector<int> made(3), taken(3);
-        require_success(tuttiAllReduce(data[r].data(), made.data(), 3, tuttiInt32, tuttiSum, pair.comms[r], stream),
-                        "all_reduce");
-        require_success(put(made, 1 - rank, pair.windows[r], 12, pair.comms[r], stream), "put");
-        require_success(wait_for(1 - rank, 1, pair.comms[r], stream), "wait");
-        require_success(
-            tuttiAllReduce(&pair.memory[r][12], taken.data(), 3, tuttiInt32, tuttiMax, pair.comms[r], stream),
-            "all_reduce");
-        require_success(tuttiStreamSynchronize(stream), "synchronize");
+        must_succeed(tuttiAllReduce(data[r].data(), made.data(), 3, tuttiInt32, tuttiSum, pair.comms[r], stream),
+                     "all_reduce");
+        must_succeed(put(made, 1 - rank, pair.windows[r], 12, pair.comms[r], stream), "put");
+        must_succeed(wait_for(1 - rank, 1, pair.comms[r], stream), "wait");
+        must_succeed(tuttiAllReduce(&pair.memory[r][12], taken.data(), 3, tuttiInt32, tuttiMax, pair.comms[r], stream),
+                     "all_reduce");
+        must_succeed(tuttiStreamSynchronize(stream), "synchronize");
         check(made == std::vector<int>{5, 7, 9} && taken == made, "the order on the stream was not kept");
-        require_success(tuttiStreamDestroy(stream), "stream");
+        must_succeed(tuttiStreamDestroy(stream), "stream");
     });
 }
 
@@ -441,8 +433,7 @@ TEST_CASE("a put over a network that comes too late is refused, and its communic
     tuttiWindow_t others[2];
     harness::run(2, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
-        require_success(tuttiCommWindowRegister(pair.comms[r], other.data(), rank == 1 ? 32 : 0, &others[r], 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(pair.comms[r], other.data(), rank == 1 ? 32 : 0, &others[r], 0), "window");
     });
     REQUIRE(tuttiCommWindowDeregister(pair.comms[1], pair.windows[1]) == tuttiSuccess);
     REQUIRE(put({6}, 1, others[0], 2, pair.comms[0]) == tuttiSuccess);  // that one is open
@@ -464,8 +455,7 @@ TEST_CASE("puts and gets over a network need nothing of the other rank, which do
     harness::run(2, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         void* const mine = rank == 1 ? memory.data() : nullptr;
-        require_success(tuttiCommWindowRegister(pair.comms[r], mine, rank == 1 ? count * 4 : 0, &windows[r], 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(pair.comms[r], mine, rank == 1 ? count * 4 : 0, &windows[r], 0), "window");
     });
     // This thread drives both ranks: nobody looks for rank 1.
     REQUIRE(put(data, 1, windows[0], 0, pair.comms[0]) == tuttiSuccess);
@@ -489,7 +479,7 @@ TEST_CASE("a new window takes the place of one that was deregistered, but not it
     tuttiWindow_t later[2];
     harness::run(2, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
-        require_success(tuttiCommWindowRegister(pair.comms[r], memory[r].data(), 16, &later[r], 0), "window");
+        must_succeed(tuttiCommWindowRegister(pair.comms[r], memory[r].data(), 16, &later[r], 0), "window");
     });
     CHECK(put({3}, 1, later[0], 0, pair.comms[0]) == tuttiSuccess);
     CHECK(wait_for(0, 1, pair.comms[1]) == tuttiSuccess);
@@ -527,9 +517,9 @@ TEST_CASE("nobody writes to memory of a window after its owner got it back") {
     harness::run(2, [&](int rank) {
         tuttiComm_t comm = comms[static_cast<size_t>(rank)];
         tuttiWindow_t window;
-        require_success(tuttiCommWindowRegister(comm, rank == 1 ? memory.data() : nullptr,
-                                                rank == 1 ? count * sizeof(int) : 0, &window, 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(comm, rank == 1 ? memory.data() : nullptr,
+                                             rank == 1 ? count * sizeof(int) : 0, &window, 0),
+                     "window");
         if (rank == 0) {
             tuttiResult_t result = tuttiSuccess;
             for (; result == tuttiSuccess; ++puts) result = put(data, 1, window, 0, comm);
@@ -539,14 +529,14 @@ TEST_CASE("nobody writes to memory of a window after its owner got it back") {
             return;
         }
         while (puts < 3) std::this_thread::yield();
-        if (how == 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
-        if (how == 1) require_success(tuttiCommAbort(comm), "abort");
-        if (how == 2) require_success(tuttiCommDestroy(comm), "destroy");
+        if (how == 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how == 1) must_succeed(tuttiCommAbort(comm), "abort");
+        if (how == 2) must_succeed(tuttiCommDestroy(comm), "destroy");
         std::fill(memory.begin(), memory.end(), 0);
         while (!stopped) std::this_thread::yield();
         check(memory == std::vector<int>(count), "it was written to afterwards");
         if (how == 0) tuttiCommAbort(comm);
-        if (how != 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how != 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
     });
     tuttiCommAbort(comms[0]);
 }
@@ -563,8 +553,8 @@ TEST_CASE("nobody reads memory of a window after its owner got it back") {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         std::fill_n(static_cast<int*>(memory), count, 9);
         tuttiWindow_t window;
-        require_success(tuttiCommWindowRegister(comm, rank == 1 ? memory : nullptr, rank == 1 ? bytes : 0, &window, 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(comm, rank == 1 ? memory : nullptr, rank == 1 ? bytes : 0, &window, 0),
+                     "window");
         if (rank == 0) {
             std::vector<int> got(count);
             tuttiResult_t result;
@@ -579,13 +569,13 @@ TEST_CASE("nobody reads memory of a window after its owner got it back") {
             return;
         }
         while (gets < 3) std::this_thread::yield();
-        if (how == 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
-        if (how == 1) require_success(tuttiCommAbort(comm), "abort");
-        if (how == 2) require_success(tuttiCommDestroy(comm), "destroy");
+        if (how == 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how == 1) must_succeed(tuttiCommAbort(comm), "abort");
+        if (how == 2) must_succeed(tuttiCommDestroy(comm), "destroy");
         mprotect(memory, bytes, PROT_NONE);  // who reads it now is killed
         while (stopped == 0) std::this_thread::yield();
         mprotect(memory, bytes, PROT_READ | PROT_WRITE);
-        if (how != 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how != 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
         munmap(memory, bytes);
     });
     tuttiCommAbort(comms[0]);
@@ -596,7 +586,7 @@ TEST_CASE("waits for signals that do not come end, and say for whom") {
     const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
     std::atomic<int> told{0};
     const auto leaves = [&](tuttiComm_t comm, int rank) {
-        if (rank == 1) require_success(tuttiSignal(0, 3, 0, 0, comm, nullptr), "signal");
+        if (rank == 1) must_succeed(tuttiSignal(0, 3, 0, 0, comm, nullptr), "signal");
         if (rank == 1) return;  // destroys its communicator
         told += wait_for(1, 2, comm, nullptr, 3) == tuttiRemoteError &&
                 mentions(comm, {"rank 0 waits for 2 signals 3 of rank 1, of which 1 have come", "destroyed"});
@@ -606,7 +596,7 @@ TEST_CASE("waits for signals that do not come end, and say for whom") {
     on_threads(
         2,
         [&](tuttiComm_t comm, int rank) {
-            if (rank == 1) require_success(tuttiSignal(0, 0, 0, 0, comm, nullptr), "signal");
+            if (rank == 1) must_succeed(tuttiSignal(0, 0, 0, 0, comm, nullptr), "signal");
             const tuttiResult_t result = wait_for(1 - rank, 2, comm);
             told += result == tuttiTimeout && mentions(comm, {"waited", "for 2 signals 0 of rank", "have come"});
             while (told < 3) std::this_thread::yield();  // nobody leaves before
@@ -728,7 +718,7 @@ TEST_CASE("memory that processes can't map is refused on all ranks, and its owne
             tuttiWindow_t window = nullptr;
             if (tuttiCommWindowRegister(comm, mine, 100, &window, TUTTI_WIN_DEFAULT) != tuttiInvalidArgument) return 2;
             if (!says({"rank 1: the 100 bytes", "tuttiMemAlloc"})) return 3;
-            // Not demanded, it is a window without puts, also for the other rank.
+            // With BEST_EFFORT it is a window without puts, also for the other rank.
             if (tuttiCommWindowRegister(comm, mine, 100, &window, TUTTI_WIN_BEST_EFFORT) != tuttiSuccess) return 4;
             if (put({1}, 0, window, 0, comm) != tuttiInvalidUsage || !says({"do not reach", "rank 1"})) return 5;
             if (tuttiCommWindowDeregister(comm, window) != tuttiSuccess) return 6;

@@ -1,6 +1,5 @@
-// What is planned before data moves, and what communicators of many ranks cost.
+// Planning of calls, and the costs of communicators with many ranks.
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"

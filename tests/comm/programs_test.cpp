@@ -14,8 +14,7 @@
 #include "schedule/json.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -61,7 +60,7 @@ ProgramSet backwards(Collective c) {
     return set;
 }
 
-/// What each of `ranks` got from tuttiCommInitRankConfig, and its error's text.
+/// The result of tuttiCommInitRankConfig on each of `ranks`, and its error text.
 struct Joined {
     std::vector<tuttiComm_t> comms;
     std::vector<tuttiResult_t> results;
@@ -69,8 +68,7 @@ struct Joined {
 
     Joined(int ranks, const std::function<void(int, tuttiConfig_t&)>& configure)
         : comms(static_cast<std::size_t>(ranks)), results(comms.size()), errors(comms.size()) {
-        tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = new_id();
         harness::run(ranks, [&](int rank) {
             const auto r = static_cast<std::size_t>(rank);
             tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -93,10 +91,10 @@ struct Joined {
             const float mine[] = {1e8f, 1, -1e8f};
             float out = 0;
             tuttiComm_t comm = comms[static_cast<std::size_t>(rank)];
-            harness::require_success(
-                to_all ? tuttiAllReduce(&mine[rank], &out, 1, tuttiFloat32, tuttiSum, comm, nullptr)
-                       : tuttiReduce(&mine[rank], &out, 1, tuttiFloat32, tuttiSum, root, comm, nullptr),
-                "sum");
+            harness::must_succeed(to_all
+                                      ? tuttiAllReduce(&mine[rank], &out, 1, tuttiFloat32, tuttiSum, comm, nullptr)
+                                      : tuttiReduce(&mine[rank], &out, 1, tuttiFloat32, tuttiSum, root, comm, nullptr),
+                                  "sum");
             if (rank == root) result = out;
         });
         return result;

@@ -3,21 +3,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "harness/catch.hpp"
+#include "harness/collective.hpp"
 #include "harness/harness.hpp"
 #include "transport/regions.hpp"
 #include "tutti/tutti.h"
 
-namespace {
+using tutti::harness::says;
 
-bool says(const char* words) {
-    return std::string(tuttiGetLastError(nullptr)).find(words) != std::string::npos;
-}
+namespace {
 
 struct One {
     tuttiComm_t comm = nullptr;

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <functional>
 #include <optional>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -19,15 +18,11 @@
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
-#include "harness/data.hpp"
 #include "harness/harness.hpp"
 #include "harness/skip.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::check;
-using harness::require_success;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -54,12 +49,11 @@ tuttiConfig_t with_threads(int threads) {
 class Ranks {
   public:
     Ranks(int ranks, const std::function<tuttiConfig_t(int rank)>& config) : comms_(static_cast<std::size_t>(ranks)) {
-        tuttiUniqueId id;
-        require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = new_id();
         harness::run(ranks, [&](int rank) {
             const tuttiConfig_t its = config(rank);
-            require_success(tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(rank)], ranks, id, rank, &its),
-                            "init");
+            must_succeed(tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(rank)], ranks, id, rank, &its),
+                         "init");
         });
     }
     Ranks(int ranks, const tuttiConfig_t& config) : Ranks(ranks, [&](int) { return config; }) {}
@@ -149,7 +143,7 @@ std::vector<Case> some_of_all(int ranks) {
     return cases;
 }
 
-/// What every rank gets from sums of numbers of all magnitudes, whose bits tell in which order they were added.
+/// Every rank's sums of numbers of all magnitudes; the bits depend on the order of the additions.
 std::vector<float> sums(const tuttiConfig_t& config, int ranks) {
     const Ranks threads(ranks, config);
     const std::size_t row = large / 4;
@@ -163,9 +157,9 @@ std::vector<float> sums(const tuttiConfig_t& config, int ranks) {
             x = static_cast<float>(static_cast<std::int32_t>(random)) * (random % 7 == 0 ? 1e3f : 1e-3f);
         }
         float* const out = &all[static_cast<std::size_t>(rank) * (large + row)];
-        require_success(tuttiAllReduce(in.data(), out, large, tuttiFloat32, tuttiSum, threads.comm(rank), nullptr),
-                        "tuttiAllReduce");
-        require_success(
+        must_succeed(tuttiAllReduce(in.data(), out, large, tuttiFloat32, tuttiSum, threads.comm(rank), nullptr),
+                     "tuttiAllReduce");
+        must_succeed(
             tuttiReduceScatter(in.data(), out + large, row, tuttiFloat32, tuttiSum, threads.comm(rank), nullptr),
             "tuttiReduceScatter");
     });
@@ -197,7 +191,7 @@ TEST_CASE("threads: they share what sockets take, too") {
     const Case sum{Case::What::all_reduce, 2 * large, tuttiFloat32, tuttiSum, 0, Where::out_of_place, false, 0};
     ranks.run({sum});
     if (!bytes_read_by("tutti-crew")) return harness::skip("a kernel that counts what a thread reads");
-    // Who takes what is chance.
+    // Which thread takes which channel is chance, so repeat.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
     while (*bytes_read_by("tutti-crew") < large && std::chrono::steady_clock::now() < limit) ranks.run({sum});
     CHECK(*bytes_read_by("tutti-crew") >= large);
@@ -302,9 +296,9 @@ TEST_CASE("threads: uneven calls are shared by the ranks that have much to move"
         }
         std::vector<std::int32_t> out(out_size), in(in_size, -1);
         for (std::size_t i = 0; i < out_size; ++i) out[i] = static_cast<std::int32_t>(i) * 4 + rank;
-        require_success(tuttiAlltoAllv(out.data(), sent.data(), at.data(), in.data(), received.data(), to.data(),
-                                       tuttiInt32, all.comm(rank), nullptr),
-                        "tuttiAlltoAllv");
+        must_succeed(tuttiAlltoAllv(out.data(), sent.data(), at.data(), in.data(), received.data(), to.data(),
+                                    tuttiInt32, all.comm(rank), nullptr),
+                     "tuttiAlltoAllv");
         for (int s = 0; s < 3; ++s) {
             std::size_t first = 0;
             for (int r = 0; r < rank; ++r) first += count(s, r);
@@ -333,26 +327,26 @@ TEST_CASE("threads: groups and streams") {
     harness::run(2, [&](int rank) {
         std::vector<float> in(larger, 1), sum(larger), both(2 * larger), there(larger), sum2(larger, 0);
         tuttiStream_t stream;
-        require_success(tuttiStreamCreate(&stream), "tuttiStreamCreate");
+        must_succeed(tuttiStreamCreate(&stream), "tuttiStreamCreate");
         const tuttiComm_t c = all.comm(rank);
         for (const tuttiStream_t s : {tuttiStream_t{nullptr}, stream}) {
             std::fill(sum.begin(), sum.end(), 0.f);
-            require_success(tuttiGroupStart(), "tuttiGroupStart");
-            require_success(tuttiAllReduce(in.data(), sum.data(), larger, tuttiFloat32, tuttiSum, c, s), "all-reduce");
-            require_success(tuttiSend(in.data(), larger, tuttiFloat32, 1 - rank, c, s), "send");
-            require_success(tuttiRecv(there.data(), larger, tuttiFloat32, 1 - rank, c, s), "receive");
-            require_success(tuttiAllGather(in.data(), both.data(), larger, tuttiFloat32, c, s), "all-gather");
-            require_success(
-                tuttiAllReduce(in.data(), sum2.data(), larger, tuttiFloat32, tuttiSum, second.comm(rank), s), "second");
-            require_success(tuttiGroupEnd(), "tuttiGroupEnd");
-            require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+            must_succeed(tuttiGroupStart(), "tuttiGroupStart");
+            must_succeed(tuttiAllReduce(in.data(), sum.data(), larger, tuttiFloat32, tuttiSum, c, s), "all-reduce");
+            must_succeed(tuttiSend(in.data(), larger, tuttiFloat32, 1 - rank, c, s), "send");
+            must_succeed(tuttiRecv(there.data(), larger, tuttiFloat32, 1 - rank, c, s), "receive");
+            must_succeed(tuttiAllGather(in.data(), both.data(), larger, tuttiFloat32, c, s), "all-gather");
+            must_succeed(tuttiAllReduce(in.data(), sum2.data(), larger, tuttiFloat32, tuttiSum, second.comm(rank), s),
+                         "second");
+            must_succeed(tuttiGroupEnd(), "tuttiGroupEnd");
+            must_succeed(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
             for (std::size_t i = 0; i < larger; ++i)
                 check(sum[i] == 2 && sum2[i] == 2 && both[i] == 1 && both[larger + i] == 1 && there[i] == 1, "a sum");
-            require_success(tuttiAllReduce(sum.data(), sum2.data(), larger, tuttiFloat32, tuttiSum, c, s), "alone");
-            require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+            must_succeed(tuttiAllReduce(sum.data(), sum2.data(), larger, tuttiFloat32, tuttiSum, c, s), "alone");
+            must_succeed(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
             check(sum2.front() == 4 && sum2.back() == 4, "a sum outside of groups");
         }
-        require_success(tuttiStreamDestroy(stream), "tuttiStreamDestroy");
+        must_succeed(tuttiStreamDestroy(stream), "tuttiStreamDestroy");
     });
     for (const int rank : {0, 1})  // for each of two groups and two calls, one of the two is asked
         CHECK(pools[rank].calls + others[rank].calls == (lent ? 4 : 0));
@@ -406,8 +400,7 @@ TEST_CASE("threads: a rank that fails touches no buffer afterwards, and says wha
 }
 
 TEST_CASE("threads: a number that can't be is refused") {
-    tuttiUniqueId id;
-    require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    const tuttiUniqueId id = new_id();
     for (const int threads : {0, -1, 9}) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.threads = threads;
@@ -419,8 +412,7 @@ TEST_CASE("threads: a number that can't be is refused") {
 
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
 TEST_CASE("threads: a rank that is killed ends the call of one that has several") {
-    tuttiUniqueId id;
-    require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    const tuttiUniqueId id = new_id();
     const pid_t child = fork();
     if (child == 0) {
         const tuttiConfig_t config = with_threads(4);
@@ -434,7 +426,7 @@ TEST_CASE("threads: a rank that is killed ends the call of one that has several"
     }
     const tuttiConfig_t config = with_threads(4);
     tuttiComm_t comm;
-    require_success(tuttiCommInitRankConfig(&comm, 2, id, 0, &config), "init");
+    must_succeed(tuttiCommInitRankConfig(&comm, 2, id, 0, &config), "init");
     std::vector<float> in(larger, 1), out(larger);
     tuttiResult_t result = tuttiSuccess;
     while (result == tuttiSuccess)

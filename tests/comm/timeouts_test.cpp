@@ -10,8 +10,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
 
@@ -74,8 +73,7 @@ const std::vector<Waiting>& operations() {
 }
 
 void nobody_waits_longer(const char* transport, const Waiting& waiting, std::size_t count) {
-    tuttiUniqueId id;
-    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0}, ended{0}, gone{0};
     std::string texts[ranks];
     harness::run(ranks, [&](int rank) {
@@ -83,7 +81,7 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
         config.transport = transport;
         config.timeoutMs = 60;
         tuttiComm_t comm;
-        require_success(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
+        must_succeed(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "init");
         if (rank != absent) {
             std::vector<float> in(count, 1), out(count);
             const tuttiResult_t result = waiting.call(rank, in.data(), out.data(), count, comm);
@@ -98,7 +96,7 @@ void nobody_waits_longer(const char* transport, const Waiting& waiting, std::siz
         } else {
             ++ended;
         }
-        for (++gone; gone < ranks;) std::this_thread::yield();  // whoever leaves sooner would be the reason
+        for (++gone; gone < ranks;) std::this_thread::yield();  // a rank that left sooner would be the cause
         tuttiCommAbort(comm);
     });
     CAPTURE(transport, waiting.name, count, texts[0], texts[1]);

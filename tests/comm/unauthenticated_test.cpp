@@ -31,7 +31,7 @@ Bytes take(const Fd& fd, std::size_t size) {
     return all;
 }
 
-/// Whether whoever listens there proves itself by that key: what is checked offline by who guesses.
+/// Whether the listener authenticates with that key. An attacker checks guessed keys in this way offline.
 bool has_key(const Address& port, const Secret& key, std::uint64_t tag) {
     const Fd fd = connect_to(port);
     pollfd ready{fd.get(), POLLOUT, 0};

@@ -2,11 +2,7 @@
 // between them, every algorithm.
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <functional>
 #include <memory>
-#include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,7 +14,7 @@
 
 using namespace tutti;
 using namespace harness::uneven;
-using harness::require_success;
+using harness::must_succeed;
 
 namespace {
 
@@ -32,10 +28,9 @@ class Threads {
         config.timeoutMs = 20000;
         config.check = check;
         config.reproducible = reproducible;
-        tuttiUniqueId id;
-        require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = harness::new_id();
         harness::run(ranks, [&](int rank) {
-            require_success(tuttiCommInitRankConfig(&comms_[at(rank)], ranks, id, rank, &config), "init");
+            must_succeed(tuttiCommInitRankConfig(&comms_[at(rank)], ranks, id, rank, &config), "init");
         });
     }
     ~Threads() {
@@ -49,7 +44,7 @@ class Threads {
         harness::run(ranks(), [&](int rank) {
             for (const Case& c : cases) {
                 Caller caller(c, rank, ranks());
-                require_success(caller.call(comms_[at(rank)], nullptr), name_of(c.what).data());
+                must_succeed(caller.call(comms_[at(rank)], nullptr), name_of(c.what).data());
                 caller.check();
             }
         });
@@ -113,7 +108,7 @@ TEST_CASE("uneven: among even ones of the same counts, also with reproducible su
                                   threads[rank], rank, 3);
                 const Case c{what, Counts(rows_in(what, 3), 100)};
                 Caller caller(c, rank, 3);
-                require_success(caller.call(threads[rank], nullptr), "call");
+                must_succeed(caller.call(threads[rank], nullptr), "call");
                 caller.check();
             }
     });

@@ -234,7 +234,7 @@ Stream& new_stream(Device& device, bool blocking, int priority);
 
 // streams.cpp
 
-/// Of the current device where the handle says no more. Refuses what is none.
+/// Of the current device if the handle names none. Refuses an invalid handle.
 Stream& stream_of(cudaStream_t handle);
 
 /// Of what is none: refused.

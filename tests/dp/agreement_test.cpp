@@ -9,13 +9,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::Rendezvous;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -30,8 +24,7 @@ tuttiDpConfig_t plain(tuttiDpMode_t mode) {  // w -= g
 
 /// Three ranks and a communicator each, of the caller's; rank 1 calls Create with what `change` makes of it.
 int told_at_create(const char* word, std::function<void(std::vector<tuttiDpParameter_t>&, tuttiDpConfig_t&)> change) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0};
     harness::run(ranks, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, ranks, true);
@@ -51,12 +44,6 @@ int told_at_create(const char* word, std::function<void(std::vector<tuttiDpParam
     return told;
 }
 
-float* value(tuttiDp_t dp, std::size_t p) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
-    return static_cast<float*>(at);
-}
-
 void ready(tuttiDp_t dp, std::size_t p, float g) {
     must_succeed(harness::offer(dp, p, g), "a gradient");
 }
@@ -65,8 +52,7 @@ void ready(tuttiDp_t dp, std::size_t p, float g) {
 void iterate(tuttiDp_t dp, float g) {
     must_succeed(tuttiDpBegin(dp), "begin");
     for (std::size_t p : {2, 1, 0}) ready(dp, p, g);
-    must_succeed(tuttiDpSynchronize(dp), "synchronize");
-    must_succeed(tuttiDpStep(dp), "step");
+    end_iteration(dp);
 }
 
 }  // namespace
@@ -101,7 +87,7 @@ TEST_CASE("a wrong argument of a collective call on one rank is told to all at o
         told(tuttiDpClipValue(dp, wrong ? 0 : 100), tuttiInvalidArgument, "maxValue");
         must_succeed(tuttiDpClipNorm(dp, 100, &norm), "clip");
         must_succeed(tuttiDpStep(dp), "step");
-        check(*value(dp, 0) == -1, "one step");
+        check(*data_of(dp, 0) == -1, "one step");
     });
 }
 
@@ -122,13 +108,12 @@ TEST_CASE("an iteration can be given up by all ranks, each at another place, and
                 }
                 must_succeed(tuttiDpAbandon(dp), "abandon");
                 check(tuttiDpSynchronize(dp) == tuttiInvalidUsage, "the iteration is over");
-                check(*value(dp, 1) == -1 - static_cast<float>(round), "as before it");
+                check(*data_of(dp, 1) == -1 - static_cast<float>(round), "as before it");
                 iterate(dp, 1);
-                check(*value(dp, 1) == -2 - static_cast<float>(round),
+                check(*data_of(dp, 1) == -2 - static_cast<float>(round),
                       "one step more, with none of the lost gradients");
             }
-            tuttiDpStatistics_t s;
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 3, "steps");
         });
     }
@@ -166,7 +151,7 @@ TEST_CASE("one rank's exception in its backward pass: the others are told, and a
             must_succeed(tuttiDpAbandon(dp), "abandon");
             must_succeed(pass(1, false), "the next");
             if (units) must_succeed(tuttiDpGather(dp, 0), "gather");
-            check(*value(dp, 0) == -2, "two steps of one");
+            check(*data_of(dp, 0) == -2, "two steps of one");
             if (units) must_succeed(tuttiDpRelease(dp, 0), "release");
             float one = 1;
             must_succeed(tuttiAllReduce(&one, &one, 1, tuttiFloat32, tuttiSum, comm, nullptr), "the caller's");
@@ -184,7 +169,7 @@ TEST_CASE("a parameter that was not ready ends the iteration, not the training")
         check(tuttiDpSynchronize(dp) == (r == 1 ? tuttiInvalidUsage : tuttiRemoteError), "refused");
         must_succeed(tuttiDpAbandon(dp), "abandon");
         iterate(dp, 1);
-        check(*value(dp, 1) == -1, "one step");
+        check(*data_of(dp, 1) == -1, "one step");
     });
 }
 
@@ -204,10 +189,10 @@ TEST_CASE("a step that some ranks have made and others have not: all have it aft
             }
             if (mode == tuttiDpBucketed) stepped.wait();
             must_succeed(tuttiDpAbandon(dp), "abandon");
-            check(*value(dp, 2) == -2, "both steps");
+            check(*data_of(dp, 2) == -2, "both steps");
             must_succeed(tuttiDpCheckEqual(dp), "equal");
             iterate(dp, 1);
-            check(*value(dp, 2) == -3, "and another one");
+            check(*data_of(dp, 2) == -3, "and another one");
         });
     }
 }
@@ -223,11 +208,10 @@ TEST_CASE("asynchronous: a rank that gives up makes its step without gradients, 
             must_succeed(tuttiDpAbandon(dp), "abandon");
         } else {
             for (std::size_t p : {2, 1, 0}) ready(dp, p, 1);
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
         }
         iterate(dp, 1);
         must_succeed(tuttiDpWait(dp), "wait");
-        check(*value(dp, 0) == -2.5f && *value(dp, 2) == -2.5f, "rank 0's gradient alone counts");
+        check(*data_of(dp, 0) == -2.5f && *data_of(dp, 2) == -2.5f, "rank 0's gradient alone counts");
     });
 }

@@ -8,13 +8,7 @@
 #include "harness/folder.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::Rendezvous;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -38,16 +32,9 @@ std::vector<tuttiDpParameter_t> parameters_of(tuttiDataType_t type, std::size_t 
     return all;
 }
 
-std::byte* values(tuttiDp_t dp, std::size_t p) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
-    return static_cast<std::byte*>(at);
-}
-
 /// Gradients that depend on the step and the place. 0x3800 is 0.5 as a float16.
 void iterate(tuttiDp_t dp, tuttiDataType_t type, std::size_t count, int step) {
-    must_succeed(tuttiDpBegin(dp), "begin");
-    for (const std::size_t p : {1, 0}) {
+    pass(dp, {1, 0}, [&](std::size_t p) {
         void* at = nullptr;
         must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
         for (std::size_t i = 0; i < (p == 0 ? count : 7); ++i)
@@ -55,17 +42,15 @@ void iterate(tuttiDp_t dp, tuttiDataType_t type, std::size_t count, int step) {
                 static_cast<float*>(at)[i] = std::sin(static_cast<float>(i + 100 * static_cast<std::size_t>(step)));
             else
                 static_cast<std::uint16_t*>(at)[i] = static_cast<std::uint16_t>(0x3800 + (i * 7 + 50u * step) % 0x400);
-        must_succeed(tuttiDpGradReady(dp, p), "ready");
-    }
-    must_succeed(tuttiDpSynchronize(dp), "synchronize");
+    });
     must_succeed(tuttiDpStep(dp), "step");
 }
 
 std::vector<std::byte> all_values(tuttiDp_t dp, tuttiDataType_t type, std::size_t count) {
     const std::size_t size = type == tuttiFloat32 ? 4 : 2;
-    std::vector<std::byte> all(values(dp, 0), values(dp, 0) + count * size);
-    all.insert(all.end(), values(dp, 1), values(dp, 1) + 7 * size);
-    all.insert(all.end(), values(dp, 2), values(dp, 2) + 3 * sizeof(int));
+    std::vector<std::byte> all(data_of<std::byte>(dp, 0), data_of<std::byte>(dp, 0) + count * size);
+    all.insert(all.end(), data_of<std::byte>(dp, 1), data_of<std::byte>(dp, 1) + 7 * size);
+    all.insert(all.end(), data_of<std::byte>(dp, 2), data_of<std::byte>(dp, 2) + 3 * sizeof(int));
     return all;
 }
 
@@ -81,7 +66,7 @@ TEST_CASE("On arrival: training goes on from a checkpoint with the same bits, in
                 check(tuttiDpSave(dp, folder.path.c_str()) == tuttiInvalidUsage && says("only serves"), "a server");
                 return;
             }
-            reinterpret_cast<int*>(values(dp, 2))[1] = 77;
+            data_of<int>(dp, 2)[1] = 77;
             for (int step = 0; step < 3; ++step) iterate(dp, type, large, step);
             must_succeed(tuttiDpSetLearningRate(dp, 0.25), "rate");
             must_succeed(tuttiDpSetNote(dp, "epoch", "3"), "note");
@@ -95,8 +80,7 @@ TEST_CASE("On arrival: training goes on from a checkpoint with the same bits, in
             char note[8] = "";
             must_succeed(tuttiDpGetNote(dp, "epoch", note, sizeof note), "note");
             check(std::string(note) == "3", "the note");
-            tuttiDpStatistics_t s;
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 3, "steps");
             for (int step = 3; step < 5; ++step) iterate(dp, type, large, step);
             must_succeed(tuttiDpWait(dp), "wait");
@@ -130,12 +114,9 @@ TEST_CASE(
     Rendezvous left(3);
     on_ranks(4, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
         const auto add_one = [&] {
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (const std::size_t p : {2, 1, 0}) {
+            pass(dp, {2, 1, 0}, [&](std::size_t p) {
                 std::fill_n(gradient(dp, p), p == 2 ? 100 : p == 1 ? 1 : 5, -1.0f);
-                must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            });
             must_succeed(tuttiDpStep(dp), "step");
         };
         if (r == 3) {
@@ -157,7 +138,7 @@ TEST_CASE(
     on_ranks(1, three(), alone, [&](int, tuttiDp_t dp, tuttiComm_t) {
         must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
         for (const std::size_t p : {0, 1, 2}) {
-            const float* const w = reinterpret_cast<const float*>(values(dp, p));
+            const float* const w = data_of(dp, p);
             check(w[0] >= 6 && w[0] == std::floor(w[0]), "its own 5 and rank 3's");
             for (std::size_t i = 0; i < (p == 2 ? 100u : p == 1 ? 1u : 5u); ++i) check(w[i] == w[0], "half a gradient");
         }
@@ -191,8 +172,7 @@ TEST_CASE("On arrival: a save beside training is of the moment when it began, an
     on_ranks(1, parameters_of(tuttiFloat32), harness::config_for(tuttiDpNaive), [&](int, tuttiDp_t dp, tuttiComm_t) {
         must_succeed(tuttiDpLoad(dp, folder.path.c_str()), "load");
         check(all_values(dp, tuttiFloat32, large) == then, "values of another moment");
-        tuttiDpStatistics_t s;
-        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+        const tuttiDpStatistics_t s = statistics(dp);
         check(s.steps == 2, "steps");
     });
     SUCCEED();
@@ -216,16 +196,15 @@ TEST_CASE("On arrival: what can't be saved or loaded is refused, and changes not
         check(tuttiDpLoad(dp, path.c_str()) == tuttiInvalidUsage && says("between"), "in an iteration");
         *gradient(dp, 1) = 1;
         for (const std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
-        must_succeed(tuttiDpSynchronize(dp), "synchronize");
-        must_succeed(tuttiDpStep(dp), "step");
+        end_iteration(dp);
         must_succeed(tuttiDpWait(dp), "wait");
-        const float before = *reinterpret_cast<const float*>(values(dp, 1));
+        const float before = *data_of(dp, 1);
         check(before != 0, "a step");
         for (const auto& entry : std::filesystem::directory_iterator(path))
             if (entry.path().filename().string().starts_with("optimizer-")) std::filesystem::resize_file(entry, 100);
         check(tuttiDpLoad(dp, path.c_str()) == tuttiInvalidUsage && says("torn"), "a torn file");
         must_succeed(tuttiDpWait(dp), "wait");
-        check(*reinterpret_cast<const float*>(values(dp, 1)) == before, "as it was");
+        check(*data_of(dp, 1) == before, "as it was");
     });
     SUCCEED();
 }

@@ -10,14 +10,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::alone;
-using harness::check;
-using harness::Mover;
-using harness::must_succeed;
-using harness::new_id;
-using harness::Rendezvous;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -74,11 +67,7 @@ class Counter {
         return tuttiDpMove(dp, comms_.back());
     }
     void wait() { must_succeed(tuttiDpWait(dp), "wait"); }
-    tuttiDpStatistics_t statistics() {
-        tuttiDpStatistics_t s;
-        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
-        return s;
-    }
+    tuttiDpStatistics_t statistics() { return harness::statistics(dp); }
     /// The least and the largest element of parameters `from` to `to` - 1.
     std::pair<double, double> range(std::size_t from = 0, std::size_t to = 3) {
         std::vector<float> all;
@@ -100,21 +89,14 @@ class Counter {
 
   private:
     static constexpr std::size_t counts[] = {5, 1, 100};
-    void* data(std::size_t p) {
-        void* at = nullptr;
-        must_succeed(tuttiDpData(dp, p, &at), "data");
-        return at;
-    }
+    void* data(std::size_t p) { return data_of<void>(dp, p); }
     void offer(std::size_t p) {
         const std::vector<float> minus_one(counts[p], -1);
         dp::convert(static_cast<DataType>(type_), harness::gradient(dp, p), DataType::float32, minus_one.data(),
                     counts[p]);
         must_succeed(tuttiDpGradReady(dp, p), "ready");
     }
-    void end() {
-        must_succeed(tuttiDpSynchronize(dp), "synchronize");
-        must_succeed(tuttiDpStep(dp), "step");
-    }
+    void end() { end_iteration(dp); }
 
     const tuttiDataType_t type_;
     std::vector<tuttiComm_t> comms_;

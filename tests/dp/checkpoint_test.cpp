@@ -18,20 +18,18 @@
 #include "harness/skip.hpp"
 
 using namespace tutti;
-using harness::says;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
 /// A checkpoint's.
-struct Folder : harness::Folder {
+struct Checkpoints : harness::Folder {
     std::vector<std::string> files() const {
         std::vector<std::string> all;
         for (const auto& entry : std::filesystem::directory_iterator(path)) all.push_back(entry.path().filename());
         return all;
     }
-    /// Of the kind "model" or "optimizer", the first.
+    /// The path of the first part of this kind, "model" or "optimizer".
     std::string part(const std::string& kind) const {
         std::vector<std::string> all;
         for (const std::string& file : files())
@@ -62,7 +60,7 @@ Setup setup_of(tuttiDpMode_t mode, int ranks) {
 std::map<std::string, std::vector<float>> tensors_in(const std::string& file) {
     std::map<std::string, std::vector<float>> all;
     if (!file.ends_with(".safetensors")) return all;
-    const std::string content = Folder::read(file);
+    const std::string content = Checkpoints::read(file);
     std::uint64_t length = 0;
     std::memcpy(&length, content.data(), 8);
     for (const dp::Tensor& t :
@@ -87,7 +85,7 @@ TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the
                  {tuttiDpShardedServer, tuttiDpShardedServer, 0}};
     for (const auto& c : cases) {
         CAPTURE(c.saves, c.loads);
-        Folder folder;
+        Checkpoints folder;
         const std::string path = folder.path;
         Setup first = setup_of(c.saves, 2);  // saved by two, loaded by three
         first.slices = 12;
@@ -125,7 +123,7 @@ TEST_CASE("ranks of one host check a checkpoint together before each reads what 
     if (bytes_read() < 0) return harness::skip("/proc/self/io");
     constexpr int ranks = 3;
     constexpr std::size_t count = std::size_t{1} << 18;  // 3 MiB with Adam's states
-    Folder folder;
+    Checkpoints folder;
     long long before = 0, after = 0;
     tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
     config.optimizer.kind = tuttiDpAdam;
@@ -144,7 +142,7 @@ TEST_CASE("ranks of one host check a checkpoint together before each reads what 
 }
 
 TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
-    Folder folder;
+    Checkpoints folder;
     const std::string path = folder.path;
     Setup setup = setup_of(tuttiDpZero1, 2);
     setup.config.lossScale = 4;
@@ -170,7 +168,7 @@ TEST_CASE("a checkpoint keeps the scale of losses, and how long it has held") {
 }
 
 TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all ranks, and nothing changes") {
-    Folder folder;
+    Checkpoints folder;
     const std::string path = folder.path;
     Setup setup = setup_of(tuttiDpZero2, 2);
     setup.steps = 2;
@@ -178,8 +176,8 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
         if (step == 0) harness::must_succeed(tuttiDpSave(dp, path.c_str()), "save");
     };
     const Trained plain = harness::train(setup);
-    const std::string index = folder.index(), text = Folder::read(index);
-    const std::string part = folder.part("optimizer"), content = Folder::read(part);
+    const std::string index = folder.index(), text = Checkpoints::read(index);
+    const std::string part = folder.part("optimizer"), content = Checkpoints::read(part);
     REQUIRE(!content.empty());
     const auto refused = [&](const char* word, Setup other) {
         other.after = [&](int, int step, tuttiDp_t dp) {
@@ -190,35 +188,35 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
         other.after = nullptr;
         return unchanged.weights == harness::train(other).weights;
     };
-    Folder::write(part, content.substr(0, content.size() / 2));
+    Checkpoints::write(part, content.substr(0, content.size() / 2));
     REQUIRE(refused("torn", setup));
-    Folder::write(part, content.substr(0, 7));
+    Checkpoints::write(part, content.substr(0, 7));
     REQUIRE(refused("torn", setup));
     for (const std::size_t at : {std::size_t{20}, content.size() / 2, content.size() - 1}) {
         std::string flipped = content;
         flipped[at] ^= 1;
-        Folder::write(part, flipped);
+        Checkpoints::write(part, flipped);
         REQUIRE(refused("torn", setup));
     }
     unlink(part.c_str());
     REQUIRE(refused("-of-00002", setup));
-    Folder::write(part, content);
+    Checkpoints::write(part, content);
     for (const std::string& file : folder.files())  // the same tensors, as another save had them
         if (file.starts_with("model-") && folder.path + "/" + file != folder.part("model")) {
-            const std::string whole = Folder::read(path + "/" + file);
-            Folder::write(path + "/" + file, Folder::read(folder.part("model")));
+            const std::string whole = Checkpoints::read(path + "/" + file);
+            Checkpoints::write(path + "/" + file, Checkpoints::read(folder.part("model")));
             REQUIRE(refused("has no", setup));
-            Folder::write(path + "/" + file, whole);
+            Checkpoints::write(path + "/" + file, whole);
         }
-    Folder::write(index, text.substr(0, text.size() - 9));
+    Checkpoints::write(index, text.substr(0, text.size() - 9));
     REQUIRE(refused("torn", setup));
-    Folder::write(index, "something else\n");
+    Checkpoints::write(index, "something else\n");
     REQUIRE(refused("no checkpoint", setup));
-    Folder::write(index, R"({"metadata": {"total_size": 4}, "weight_map": {"w0": "model-1.safetensors"}})");
+    Checkpoints::write(index, R"({"metadata": {"total_size": 4}, "weight_map": {"w0": "model-1.safetensors"}})");
     REQUIRE(refused("tuttiDpSave has not written", setup));
     unlink(index.c_str());
     REQUIRE(refused("no checkpoint", setup));
-    Folder::write(index, text);
+    Checkpoints::write(index, text);
     Setup other = setup;
     other.counts[2] += 1;
     REQUIRE(refused("'w2' is float32[34] here", other));
@@ -241,11 +239,11 @@ TEST_CASE("torn, changed, incomplete and foreign checkpoints are refused on all 
         harness::must_succeed(tuttiDpLoad(dp, path.c_str()), "the old one is whole");
     };
     harness::train(other);
-    REQUIRE(Folder::read(index) == text);
+    REQUIRE(Checkpoints::read(index) == text);
 }
 
 TEST_CASE("a file has whole tensors, whatever parts of them ranks had") {
-    Folder folder;
+    Checkpoints folder;
     Setup setup = setup_of(tuttiDpZero3, 4);
     setup.steps = 1;
     setup.after = [&](int, int, tuttiDp_t dp) { harness::must_succeed(tuttiDpSave(dp, folder.path.c_str()), "save"); };
@@ -264,7 +262,7 @@ TEST_CASE("a file has whole tensors, whatever parts of them ranks had") {
 TEST_CASE("a save beside training is of the moment when it began, and holds from SaveWait on") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpZero2, tuttiDpZero3}) {
         CAPTURE(mode);
-        Folder folder;
+        Checkpoints folder;
         Setup setup = setup_of(mode, 3);
         setup.after = [&](int rank, int step, tuttiDp_t dp) {
             if (step == 1) {
@@ -302,7 +300,7 @@ TEST_CASE("a save beside training is of the moment when it began, and holds from
 }
 
 TEST_CASE("a checkpoint keeps learning rates, masters of 16 bits, and how many updates each parameter has had") {
-    Folder folder;
+    Checkpoints folder;
     Setup setup = setup_of(tuttiDpZero1, 2);
     setup.type = tuttiBfloat16;
     setup.config.findUnusedParameters = 1;
@@ -323,7 +321,7 @@ TEST_CASE("a checkpoint keeps learning rates, masters of 16 bits, and how many u
 }
 
 TEST_CASE("what compression has kept goes on; other ranks share it out") {
-    Folder folder, other;
+    Checkpoints folder, other;
     Setup setup = setup_of(tuttiDpBucketed, 2);
     setup.config.compression = tuttiDpTopK;
     setup.config.topK = 0.1;
@@ -344,7 +342,7 @@ TEST_CASE("what compression has kept goes on; other ranks share it out") {
         if (step == 0) harness::must_succeed(tuttiDpSave(dp, other.path.c_str()), "save again");
     };
     harness::train(resumed);
-    const auto kept = [](const Folder& some) {
+    const auto kept = [](const Checkpoints& some) {
         std::map<std::string, std::vector<float>> all;
         for (const std::string& file : some.files())
             for (const auto& [name, values] : tensors_in(some.path + "/" + file))
@@ -369,7 +367,7 @@ TEST_CASE("what compression has kept goes on; other ranks share it out") {
 TEST_CASE("factors of PowerSGD go on where buckets are the same, and begin anew with another rank of theirs") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpZero1}) {
         CAPTURE(mode);
-        Folder folder;
+        Checkpoints folder;
         Setup setup = setup_of(mode, 2);
         setup.config.compression = tuttiDpPowerSgd;
         setup.config.powerRank = 2;
@@ -390,7 +388,7 @@ TEST_CASE("factors of PowerSGD go on where buckets are the same, and begin anew 
 }
 
 TEST_CASE("names that are not UTF-8 are refused before anything is written") {
-    Folder folder;
+    Checkpoints folder;
     Setup setup = setup_of(tuttiDpBucketed, 2);
     setup.steps = 1;
     setup.after = [&](int, int, tuttiDp_t dp) {

@@ -6,18 +6,10 @@
 #include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
 #include "dp/training.hpp"
-#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::says;
-using harness::Setup;
-using harness::three;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -30,14 +22,8 @@ bool same(const Trained& a, const Trained& b) {
     return a.weights == b.weights;
 }
 
-float value(tuttiDp_t dp, std::size_t p, std::size_t i) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
-    return static_cast<float*>(at)[i];
-}
-
 /// All elements of the first parameter, and one of the last.
-void pass(tuttiDp_t dp, const std::vector<float>& first, float last) {
+void give(tuttiDp_t dp, const std::vector<float>& first, float last) {
     for (const std::size_t p : {2, 1, 0}) {
         if (p == 0) std::ranges::copy(first, gradient(dp, p));
         if (p == 2) gradient(dp, p)[99] = last;
@@ -153,7 +139,7 @@ TEST_CASE("clipping by value: of the mean, on demand, and before the norm's") {
                 check(tuttiDpClipValue(dp, 1) == tuttiInvalidUsage, "too early");
                 must_succeed(tuttiDpBegin(dp), "begin");
                 // Means of 3, -5, 0.5, 1 and 0: none of them is what a rank has.
-                pass(dp, {r == 0 ? 6 * s : 0, -10 * s * static_cast<float>(r), s / 2, r == 0 ? 3 * s : -s, 0}, 4 * s);
+                give(dp, {r == 0 ? 6 * s : 0, -10 * s * static_cast<float>(r), s / 2, r == 0 ? 3 * s : -s, 0}, 4 * s);
                 for (const double wrong : {0.0, -1.0, static_cast<double>(no_number)})
                     check(tuttiDpClipValue(dp, wrong) == tuttiInvalidArgument && says("maxValue"), "no limit");
                 must_succeed(tuttiDpClipValue(dp, 2), "clip");
@@ -162,20 +148,19 @@ TEST_CASE("clipping by value: of the mean, on demand, and before the norm's") {
                 must_succeed(tuttiDpStep(dp), "step");
                 const float expected[] = {-2, 2, -0.5f, -1, 0};
                 for (std::size_t i = 0; i < 5; ++i)
-                    check(value(dp, 0, i) == expected[i], "element " + std::to_string(i));
-                check(value(dp, 2, 99) == -2, "the last");
+                    check(data_of(dp, 0)[i] == expected[i], "element " + std::to_string(i));
+                check(data_of(dp, 2)[99] == -2, "the last");
             });
             config.clipValue = 2;
             config.clipNorm = 1;
             on_ranks(2, three(), config, [&](int, tuttiDp_t dp, tuttiComm_t) {
                 const auto s = static_cast<float>(scale > 0 ? scale : 1);
                 must_succeed(tuttiDpBegin(dp), "begin");
-                pass(dp, {6 * s, -7 * s, 9 * s, 0, 0}, 4 * s);
+                give(dp, {6 * s, -7 * s, 9 * s, 0, 0}, 4 * s);
                 must_succeed(tuttiDpStep(dp), "step");
-                tuttiDpStatistics_t its;
-                must_succeed(tuttiDpGetStatistics(dp, &its), "statistics");
+                const tuttiDpStatistics_t its = statistics(dp);
                 check(its.norm == 4, "of 2, -2, 2 and 2");
-                check(value(dp, 0, 1) == 0.5f && value(dp, 2, 99) == -0.5f, "a quarter");
+                check(data_of(dp, 0)[1] == 0.5f && data_of(dp, 2)[99] == -0.5f, "a quarter");
             });
         }
     SUCCEED();
@@ -212,16 +197,16 @@ TEST_CASE("clipping by value: on arrival each rank's gradients are clipped, with
             on_ranks(2, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
                 const auto s = static_cast<float>(scale > 0 ? scale : 1);
                 must_succeed(tuttiDpBegin(dp), "begin");
-                pass(dp, {0, r == 0 ? 6 * s : -s, 0, 0, 0}, r == 0 ? 0 : 3 * s);
+                give(dp, {0, r == 0 ? 6 * s : -s, 0, 0, 0}, r == 0 ? 0 : 3 * s);
                 must_succeed(tuttiDpStep(dp), "step");
                 must_succeed(tuttiDpWait(dp), "wait");  // all of its own has been applied
                 stepped.wait();
                 must_succeed(tuttiDpWait(dp), "wait");
-                if (norm == 0) check(value(dp, 0, 1) == -1 && value(dp, 2, 99) == -2, "2 - 1, and 2");
+                if (norm == 0) check(data_of(dp, 0)[1] == -1 && data_of(dp, 2)[99] == -2, "2 - 1, and 2");
                 if (norm == 1) {
                     const double root = std::sqrt(5.0);
-                    check(std::fabs(value(dp, 0, 1) - (-1 + 1 / root)) < 1e-6, "1, less a share of -1");
-                    check(std::fabs(value(dp, 2, 99) + 2 / root) < 1e-6, "a share of 2");
+                    check(std::fabs(data_of(dp, 0)[1] - (-1 + 1 / root)) < 1e-6, "1, less a share of -1");
+                    check(std::fabs(data_of(dp, 2)[99] + 2 / root) < 1e-6, "a share of 2");
                 }
                 check(tuttiDpClipValue(dp, 1) == tuttiInvalidUsage, "not there");
             });
@@ -230,8 +215,7 @@ TEST_CASE("clipping by value: on arrival each rank's gradients are clipped, with
 }
 
 TEST_CASE("clipping by value: what is wrong with a limit is told to all ranks") {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     harness::run(2, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, 2, true);
         for (const double wrong : {-1.0, static_cast<double>(no_number)}) {
@@ -249,7 +233,7 @@ TEST_CASE("clipping by value: what is wrong with a limit is told to all ranks") 
         const std::vector<tuttiDpParameter_t> all = three();
         must_succeed(tuttiDpCreate(&dp, all.data(), all.size(), &config, comm), "create");
         must_succeed(tuttiDpBegin(dp), "begin");
-        pass(dp, {1, 1, 1, 1, 1}, 1);
+        give(dp, {1, 1, 1, 1, 1}, 1);
         check(tuttiDpClipValue(dp, 1) == tuttiInvalidUsage && says("set config.clipValue"), "asynchronous");
         must_succeed(tuttiDpStep(dp), "step");
         tuttiDpDestroy(dp);

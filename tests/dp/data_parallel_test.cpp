@@ -6,8 +6,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::must_succeed;
-using harness::says;
+using namespace tutti::harness;
 
 namespace {
 

@@ -1,7 +1,6 @@
 // The GPUs of examples/train_chars (gpu.hpp) on emulated ones: a stream runs its kernels when it comes to them, each on
 // a few host threads that share its elements in no order. They are the library's GPUs, too.
 #include <memory>
-#include <stdexcept>
 #include <thread>
 #include <vector>
 

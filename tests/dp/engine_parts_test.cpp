@@ -76,7 +76,7 @@ TEST_CASE("an iteration without synchronization only adds; one that is given up 
     iteration.forget_rest();
     REQUIRE(iteration.touched(0));
     REQUIRE_FALSE(iteration.touched(2));
-    // Where buckets go in Synchronize they wait for it.
+    // In modes that send buckets in Synchronize, buckets wait for it.
     iteration.begin();
     Ready later{{}, false};
     for (const std::size_t p : {0, 1, 2}) later(iteration, p);

@@ -6,13 +6,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::Rendezvous;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 TEST_CASE("a rank that goes away in mid-step: an error that names it, and whole parameters") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpZero1}) {
@@ -28,9 +22,7 @@ TEST_CASE("a rank that goes away in mid-step: an error that names it, and whole 
             // A survivor may learn from the other one that has given up.
             told += result == tuttiRemoteError && says("rank");
             check(tuttiDpStep(dp) == tuttiRemoteError, "no step after that");
-            void* w = nullptr;
-            must_succeed(tuttiDpData(dp, 2, &w), "data");
-            check(*static_cast<float*>(w) == 0, "nothing is half-applied");
+            check(*data_of(dp, 2) == 0, "nothing is half-applied");
         });
         REQUIRE(told == 2);
     }
@@ -70,14 +62,11 @@ TEST_CASE("survivors of a rank that went away go on, with the parameters and sta
             check(tuttiDpBegin(dp) == tuttiRemoteError, "it stays");
             tuttiComm_t rest = harness::join(second, r, 2, true);
             must_succeed(tuttiDpMove(dp, rest), "move");
-            tuttiDpStatistics_t s;
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 1, "the step that somebody has made counts");
             must_succeed(pass(static_cast<float>(r)), "the mean is 0.5 now");
             must_succeed(tuttiDpStep(dp), "step");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, 2, &at), "data");
-            w[static_cast<std::size_t>(r)] = *static_cast<float*>(at);
+            w[static_cast<std::size_t>(r)] = *data_of(dp, 2);
             must_succeed(tuttiDpCheckEqual(dp), "equal");
             tuttiDpDestroy(dp);
             tuttiCommDestroy(rest);
@@ -100,12 +89,7 @@ TEST_CASE("a layer grows: two ranks go on with a third one that has just made it
             tuttiDp_t dp = nullptr;
             must_succeed(tuttiDpCreate(&dp, parameters.data(), 3, &config, comm), "create");
             const auto step = [&](float g) {
-                must_succeed(tuttiDpBegin(dp), "begin");
-                for (std::size_t p : {2, 1, 0}) {
-                    *gradient(dp, p) = g;
-                    must_succeed(tuttiDpGradReady(dp, p), "ready");
-                }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                pass(dp, {2, 1, 0}, [&](std::size_t p) { *gradient(dp, p) = g; });
                 must_succeed(tuttiDpStep(dp), "step");
             };
             if (r < 2) step(1);
@@ -113,8 +97,7 @@ TEST_CASE("a layer grows: two ranks go on with a third one that has just made it
             must_succeed(tuttiDpMove(dp, larger), "move");
             step(static_cast<float>(r));
             must_succeed(tuttiDpCheckEqual(dp), "equal");
-            tuttiDpStatistics_t s;
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 2, "the two ranks' step counts");
             tuttiDpDestroy(dp);
             tuttiCommDestroy(larger);

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cmath>
 #include <limits>
 
 #include "dp/on_gpus.hpp"
@@ -10,12 +9,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::Gpus;
-using harness::must_succeed;
-using harness::says;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -32,7 +26,7 @@ TEST_CASE("GPUs: every synchronous mode has the bits of one rank on a CPU") {
         int servers;
     } modes[] = {{"naive", tuttiDpNaive, TUTTI_UNDEF_INT},   {"bucketed", tuttiDpBucketed, TUTTI_UNDEF_INT},
                  {"server", tuttiDpServer, TUTTI_UNDEF_INT}, {"all but one serve", tuttiDpShardedServer, ranks - 1},
-                 {"sharded", tuttiDpShardedServer, ranks},         {"ZeRO-1", tuttiDpZero1, TUTTI_UNDEF_INT},
+                 {"sharded", tuttiDpShardedServer, ranks},   {"ZeRO-1", tuttiDpZero1, TUTTI_UNDEF_INT},
                  {"ZeRO-2", tuttiDpZero2, TUTTI_UNDEF_INT},  {"ZeRO-3", tuttiDpZero3, TUTTI_UNDEF_INT}};
     int variant = 0;
     for (const auto& mode : modes) {

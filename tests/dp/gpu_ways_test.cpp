@@ -13,12 +13,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::Gpus;
-using harness::must_succeed;
-using harness::Rendezvous;
-using harness::says;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -156,12 +151,9 @@ TEST_CASE("GPUs: asynchronous steps follow what the caller has enqueued, and spa
             stall(rank, rank == 1 ? 9 : 3);  // so a step ends on rank 0 while its next values are not taken yet
             gpus.copy(g.world.device(rank), into, gradient.data(), count * sizeof(std::uint16_t), stream);
             must_succeed(tuttiDpGradReady(dp, 0), "ready");
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, 0, &at), "data");
+            end_iteration(dp);
+            const float* const w = data_of(dp, 0);
             gpus.synchronize_stream(stream);
-            const auto* const w = static_cast<const float*>(at);
             check(std::ranges::count(w, w + count, expected) == count, "iteration " + std::to_string(i));
         }
         tuttiDpDestroy(dp);
@@ -193,8 +185,7 @@ TEST_CASE("GPUs: survivors go on with the parameters and states of the one that 
     for (const bool offload : {false, true}) {
         const tuttiConfig_t how = harness::reproducible();
         GpuWorld world({0, 1, 0}, true, &how);
-        tuttiUniqueId second;
-        must_succeed(tuttiGetUniqueId(&second), "id");
+        const tuttiUniqueId second = new_id();
         const auto parameters = harness::three();
         std::vector<float> w(3);
         Rendezvous stepped(3);
@@ -237,14 +228,11 @@ TEST_CASE("GPUs: survivors go on with the parameters and states of the one that 
             tuttiComm_t rest = nullptr;
             must_succeed(tuttiCommInitRankConfig(&rest, 2, second, r, &own), "join");
             must_succeed(tuttiDpMove(dp, rest), "move");
-            tuttiDpStatistics_t s;
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 1, "nothing was made behind a reduction that failed");
             must_succeed(step(static_cast<float>(r)), "the mean is 0.5 now");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, 2, &at), "data");
             must_succeed(tuttiDpCheckEqual(dp), "equal");
-            w[static_cast<std::size_t>(r)] = *static_cast<float*>(at);
+            w[static_cast<std::size_t>(r)] = *data_of(dp, 2);
             tuttiDpDestroy(dp);
             tuttiCommDestroy(rest);
         });

@@ -12,8 +12,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -148,7 +147,7 @@ TEST_CASE("groups: compressed gradients are those of ranks that share out all", 
             setup.config.shardRanks = 2;
             setup.config.hierarchical = hierarchical;
             const Trained grouped = harness::train(setup);
-            // Shards of other sizes fill buckets with other zeros: of which a part is sent, and what is a row, differs.
+            // Shards of other sizes pad buckets with other zeros, so top-k's part and PowerSGD's rows differ.
             const bool cut_alike = kind != tuttiDpTopK && kind != tuttiDpPowerSgd;
             REQUIRE((!cut_alike || hierarchical == 1 || grouped.weights == whole.weights));
             REQUIRE(harness::difference(grouped, whole) < 0.2);
@@ -301,8 +300,7 @@ TEST_CASE("groups: what makes no sense is refused on all ranks, and names the fi
                  {"config.hierarchical needs", 2, [](auto& c) { c.hierarchical = 1; }}};
     for (const auto& c : cases) {
         CAPTURE(c.word);
-        tuttiUniqueId id;
-        harness::must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         std::atomic<int> told{0};
         harness::run(c.ranks, [&](int r) {
             tuttiComm_t comm = harness::join(id, r, c.ranks, true);

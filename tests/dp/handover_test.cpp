@@ -1,4 +1,4 @@
-// What of a layer goes where in a move, and where its memory comes from.
+// The move of a layer to another communicator: where each part goes, and where its memory comes from.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -11,12 +11,11 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::new_id;
-using harness::registered;
+using namespace tutti::harness;
 
 namespace {
 
-/// Memory of the host, of which there is no more when so many blocks have been handed out.
+/// Memory of the host: an allocation fails once a given number of blocks has been handed out.
 class Scarce : public dp::HostBackend {
   public:
     std::byte* allocate(std::size_t bytes) override {

@@ -10,14 +10,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::says;
-using harness::Setup;
-using harness::three;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -60,12 +53,8 @@ TEST_CASE("gradients move to the rebuilt buckets with their values") {
     on_ranks(2, three(), config, [](int r, tuttiDp_t dp, tuttiComm_t) {
         float* old = gradient(dp, 0);
         for (int iteration = 0; iteration < 3; ++iteration) {
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (std::size_t p : {0, 1, 2}) {
-                *gradient(dp, p) = static_cast<float>(10 * p) + static_cast<float>(r);
-                must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            pass(dp, {0, 1, 2},
+                 [&](std::size_t p) { *gradient(dp, p) = static_cast<float>(10 * p) + static_cast<float>(r); });
             for (std::size_t p : {0, 1, 2}) check(*gradient(dp, p) == static_cast<float>(10 * p) + 0.5f, "the mean");
         }
         check(gradient(dp, 0) != old, "nothing has moved, so nothing was tried");
@@ -87,13 +76,10 @@ TEST_CASE("what a compression has not sent yet goes to the rebuilt buckets with 
         for (std::size_t p : {0, 1, 2}) sent[p].resize(parameters[p].count);
         const auto value = [&](std::size_t p, std::size_t i) { return static_cast<float>(100 * p + i + 1); };
         for (int iteration = 0; iteration < 6; ++iteration) {
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (std::size_t p : {0, 1, 2}) {  // gradients in the first iteration only
+            pass(dp, {0, 1, 2}, [&](std::size_t p) {  // gradients in the first iteration only
                 for (std::size_t i = 0; i < sent[p].size() && iteration == 0; ++i)
                     gradient(dp, p)[i] = value(p, i) * static_cast<float>(r);
-                must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            });
             for (std::size_t p : {0, 1, 2})
                 for (std::size_t i = 0; i < sent[p].size(); ++i) sent[p][i] += gradient(dp, p)[i];
             if (iteration == 0) check(sent[2][0] == 0, "nothing is left for later, so nothing is tried");
@@ -179,21 +165,16 @@ TEST_CASE("the norm on demand, and another learning rate") {
         on_ranks(2, three(), plain_sgd(mode), [](int r, tuttiDp_t dp, tuttiComm_t) {
             double norm = 0;
             check(tuttiDpClipNorm(dp, 1, &norm) == tuttiInvalidUsage, "too early");
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (std::size_t p : {2, 1, 0}) {
+            pass(dp, {2, 1, 0}, [&](std::size_t p) {
                 *gradient(dp, p) = r == 0 ? 2 : 4;  // the mean is 3
-                must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            });
             check(tuttiDpClipNorm(dp, 0, &norm) == tuttiInvalidArgument, "nothing would be left");
             must_succeed(tuttiDpClipNorm(dp, 100, &norm), "norm");
             check(std::fabs(norm - std::sqrt(27.0)) < 1e-9, "three threes");
             must_succeed(tuttiDpClipNorm(dp, norm / 2, &norm), "clip");
             must_succeed(tuttiDpSetLearningRate(dp, 2), "rate");
             must_succeed(tuttiDpStep(dp), "step");
-            void* w = nullptr;
-            must_succeed(tuttiDpData(dp, 1, &w), "data");
-            check(*static_cast<float*>(w) == -3, "twice the half");
+            check(*data_of(dp, 1) == -3, "twice the half");
         });
 }
 
@@ -212,13 +193,12 @@ TEST_CASE("16-bit gradients are divided before they are added: the sum does not 
 TEST_CASE("equality of parameters, and who had the first NaN") {
     on_ranks(3, three(), TUTTI_DP_CONFIG_INITIALIZER, [](int r, tuttiDp_t dp, tuttiComm_t) {
         must_succeed(tuttiDpCheckEqual(dp), "equal");
-        void* w = nullptr;
-        must_succeed(tuttiDpData(dp, 2, &w), "data");
-        if (r == 2) static_cast<float*>(w)[99] = 1e-30f;
+        float* const w = data_of(dp, 2);
+        if (r == 2) w[99] = 1e-30f;
         check(tuttiDpCheckEqual(dp) == tuttiInvalidUsage, "not equal");
         check(says("'c'") && says("ranks 0 and 2"), "names them");
         must_succeed(tuttiDpBroadcast(dp, 2), "broadcast");
-        check(static_cast<float*>(w)[99] == 1e-30f, "rank 2's value");
+        check(w[99] == 1e-30f, "rank 2's value");
         must_succeed(tuttiDpCheckEqual(dp), "equal again");
         must_succeed(tuttiDpBegin(dp), "begin");
         int rank = 7;
@@ -235,9 +215,7 @@ TEST_CASE("ZeRO-3: parameters of the layer's that nobody gave values are zero, h
     on_ranks(2, {{"a", nullptr, nullptr, 300000, tuttiFloat32, tuttiDpSameType, 0, 0}}, plain_sgd(tuttiDpZero3),
              [](int, tuttiDp_t dp, tuttiComm_t) {
                  must_succeed(tuttiDpGather(dp, 0), "gather");
-                 void* at = nullptr;
-                 must_succeed(tuttiDpData(dp, 0, &at), "data");
-                 const auto* values = static_cast<float*>(at);
+                 const auto* values = data_of(dp, 0);
                  check(std::all_of(values, values + 300000, [](float v) { return v == 0; }), "zero");
                  must_succeed(tuttiDpRelease(dp, 0), "release");
              });
@@ -286,13 +264,10 @@ TEST_CASE("statistics and the time line") {
     const std::string path = "/tmp/tutti-dp-trace-" + std::to_string(::getpid()) + ".json";
     on_ranks(2, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
         for (int i = 0; i < 2; ++i) {
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            pass(dp, {2, 1, 0}, [](std::size_t) {});
             must_succeed(tuttiDpStep(dp), "step");
         }
-        tuttiDpStatistics_t s;
-        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+        const tuttiDpStatistics_t s = statistics(dp);
         check(s.iterations == 2 && s.steps == 2 && s.buckets == 2 && s.communicationUs > 0, "statistics");
         tuttiDpBucketStatistics_t b;
         must_succeed(tuttiDpGetBucketStatistics(dp, 0, &b), "bucket");

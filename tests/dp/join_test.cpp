@@ -25,7 +25,7 @@ float start_of(std::size_t p, std::size_t i) {
     return static_cast<float>((p * 31 + i * 7) % 23) * 0.125f - 1.0f;
 }
 
-/// Of one micro-batch.
+/// The gradient of one micro-batch.
 float gradient_of(int rank, int epoch, int batch, int micro, std::size_t i, float w) {
     const int noise = (rank * 5 + epoch * 3 + batch * 2 + micro + static_cast<int>(i % 13)) % 11;
     return 0.25f * w + static_cast<float>(noise) * 0.0625f;
@@ -159,10 +159,9 @@ class Trainee {
         if (is_on_gpu()) c_.gpus->gpus().synchronize_stream(c_.gpus->stream(rank_));
     }
     const float* data(std::size_t p) {
-        void* at = nullptr;
-        must_succeed(tuttiDpData(dp_, p, &at), "data");
+        const float* const at = data_of(dp_, p);
         settle();
-        return static_cast<const float*>(at);
+        return at;
     }
     /// ZeRO-3: the unit of p is here, and no other.
     void enter(std::size_t p) {
@@ -185,8 +184,7 @@ class Trainee {
 /// body(rank) on three ranks with a layer each.
 template <class Body>
 void on_three(const Training& c, Body body) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     Rendezvous created(ranks);
     run(ranks, [&](int r) {
         const tuttiComm_t comm = c.gpus != nullptr ? c.gpus->comm(r) : join(id, r, ranks, true);
@@ -204,8 +202,7 @@ void check_training(const Training& c) {
     on_three(c, [&](int r, Trainee& rank) {
         for (int epoch = 0; epoch < 2; ++epoch) rank.epoch(epoch);
         check(rank.weights() == expected, "rank " + std::to_string(r) + " has other weights than plain loops");
-        tuttiDpStatistics_t s{};
-        must_succeed(tuttiDpGetStatistics(rank.dp(), &s), "statistics");
+        const tuttiDpStatistics_t s = statistics(rank.dp());
         check(c.updates || s.steps == (c.config.dedicated == 1 ? most_batches + 1 : most_batches + 4),
               "the rank has made " + std::to_string(s.steps) + " steps");
     });
@@ -328,8 +325,7 @@ TEST_CASE("a rank that has joined makes all calls of those that go on", "[dp]") 
             must_succeed(tuttiDpGetNote(dp, "batch", note, sizeof note), "note");
             check(std::string(note) == "four", "the first rank's own note");
             check(tuttiDpGetNote(dp, "other", note, sizeof note) == tuttiInvalidUsage, "a note that is gone");
-            tuttiDpStatistics_t s{};
-            must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+            const tuttiDpStatistics_t s = statistics(dp);
             check(s.steps == 5, "the rank has made " + std::to_string(s.steps) + " steps");
         });
     }
@@ -346,16 +342,14 @@ TEST_CASE("Join is refused where it has no meaning", "[dp]") {
         must_succeed(tuttiDpBegin(dp), "begin");
         check(tuttiDpJoin(dp) == tuttiInvalidUsage && says("has not been synchronized"), "within an iteration");
         for (std::size_t p = 0; p < 3; ++p) must_succeed(tuttiDpGradReady(dp, p), "ready");
-        must_succeed(tuttiDpSynchronize(dp), "synchronize");
-        must_succeed(tuttiDpStep(dp), "step");
+        end_iteration(dp);
         for (int again = 0; again < 2; ++again) must_succeed(tuttiDpJoin(dp), "join");
     });
     config = config_for(tuttiDpShardedServer);
     config.join = TUTTI_DP_JOIN_ALL;
     config.staleness = 1;
     std::vector<tuttiDpParameter_t> parameters = three();
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     const tuttiComm_t comm = join(id, 0, 1, true);
     tuttiDp_t dp = nullptr;
     CHECK(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, comm) == tuttiInvalidArgument);
@@ -394,8 +388,7 @@ TEST_CASE("a rate that is set after the last step holds on ranks that have joine
             const auto iterate = [&] {
                 must_succeed(tuttiDpBegin(dp), "begin");
                 for (std::size_t p : {2, 1, 0}) must_succeed(offer(dp, p, 1), "a gradient");
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             };
             if (r == 0) {
                 iterate();
@@ -404,9 +397,7 @@ TEST_CASE("a rate that is set after the last step holds on ranks that have joine
             must_succeed(tuttiDpJoin(dp), "join");
             iterate();
             for (std::size_t p = 0; p < 3; ++p) {
-                void* at = nullptr;
-                must_succeed(tuttiDpData(dp, p, &at), "data");
-                check(*static_cast<float*>(at) == -1.25f, "a step of 1, and one of a quarter");
+                check(*data_of(dp, p) == -1.25f, "a step of 1, and one of a quarter");
             }
         });
     }

@@ -1,14 +1,11 @@
 // Parameters that are not trained: frozen ones and buffers, beside others, in all modes.
-#include <cstring>
 #include <filesystem>
 
 #include "dp/on_ranks.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::must_succeed;
-using harness::says;
+using namespace tutti::harness;
 
 namespace {
 
@@ -32,13 +29,6 @@ std::vector<tuttiDpParameter_t> with_others() {
     return all;
 }
 
-template <class T>
-T* values(tuttiDp_t dp, std::size_t p) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
-    return static_cast<T*>(at);
-}
-
 /// Some steps; the trained values then. numbers: of the trained parameters.
 std::vector<float> train(tuttiDp_t dp, int rank, tuttiDpMode_t mode, const std::vector<std::size_t>& numbers,
                          int last_unit, int steps = 3) {
@@ -55,22 +45,19 @@ std::vector<float> train(tuttiDp_t dp, int rank, tuttiDpMode_t mode, const std::
         must_succeed(tuttiDpBegin(dp), "begin");
         units(gather);
         for (std::size_t i = numbers.size(); i-- > 0;) {
-            void* at = nullptr;
-            must_succeed(tuttiDpGradient(dp, numbers[i], &at), "gradient");
+            float* const g = gradient(dp, numbers[i]);
             for (std::size_t k = 0; k < counts[i]; ++k)
-                static_cast<float*>(at)[k] =
-                    static_cast<float>((rank + 1) * (step + 1)) / static_cast<float>(k + i + 3);
+                g[k] = static_cast<float>((rank + 1) * (step + 1)) / static_cast<float>(k + i + 3);
             must_succeed(tuttiDpGradReady(dp, numbers[i]), "ready");
         }
         units(release);
-        must_succeed(tuttiDpSynchronize(dp), "synchronize");
-        must_succeed(tuttiDpStep(dp), "step");
+        end_iteration(dp);
     }
     must_succeed(tuttiDpWait(dp), "wait");
     std::vector<float> all;
     units(gather);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-        const float* const at = values<float>(dp, numbers[i]);
+        const float* const at = data_of(dp, numbers[i]);
         all.insert(all.end(), at, at + counts[i]);
     }
     units(release);
@@ -93,15 +80,15 @@ TEST_CASE("frozen parameters and buffers change nothing for the others, and stay
                 if (rank == 0) expected = std::move(mine);
             });
             harness::on_ranks(n, with_others(), config, [&](int rank, tuttiDp_t dp, tuttiComm_t) {
-                auto* const frozen = values<std::uint16_t>(dp, 1);
-                auto* const counter = values<std::int64_t>(dp, 2);
+                auto* const frozen = data_of<std::uint16_t>(dp, 1);
+                auto* const counter = data_of<std::int64_t>(dp, 2);
                 for (int i = 0; i < 7; ++i) frozen[i] = static_cast<std::uint16_t>(100 * rank + i);
                 for (int i = 0; i < 2; ++i) counter[i] = (std::int64_t{1} << 40) + 10 * rank + i;
                 must_succeed(tuttiDpBroadcast(dp, n - 1), "broadcast");
                 check(frozen[6] == 100 * (n - 1) + 6, "the last rank's");
                 check(counter[1] == (std::int64_t{1} << 40) + 10 * (n - 1) + 1, "the last rank's");
                 check(train(dp, rank, mode, {0, 3, 4}, 2) == expected, "as without the others");
-                check(values<std::uint16_t>(dp, 1) == frozen && frozen[6] == 100 * (n - 1) + 6, "it stays");
+                check(data_of<std::uint16_t>(dp, 1) == frozen && frozen[6] == 100 * (n - 1) + 6, "it stays");
                 counter[1] += rank;
                 must_succeed(tuttiDpBroadcast(dp, n - 1), "broadcast after steps");
                 check(counter[1] == (std::int64_t{1} << 40) + 11 * (n - 1) + 1, "the last rank's");
@@ -114,8 +101,8 @@ TEST_CASE("frozen parameters and buffers change nothing for the others, and stay
             config.rebuild = TUTTI_UNDEF_INT;
             harness::on_ranks(5 - n, with_others(), config, [&](int, tuttiDp_t dp, tuttiComm_t) {
                 must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
-                const auto* const frozen = values<std::uint16_t>(dp, 1);
-                const auto* const counter = values<std::int64_t>(dp, 2);
+                const auto* const frozen = data_of<std::uint16_t>(dp, 1);
+                const auto* const counter = data_of<std::int64_t>(dp, 2);
                 for (int i = 0; i < 7; ++i) check(frozen[i] == 100 * (n - 1) + i, "as they were saved");
                 check(counter[0] == (std::int64_t{1} << 40) + 10 * (n - 1) + 5, "rank 0's");
             });

@@ -12,8 +12,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 TEST_CASE("LAMB: a sum of squares is exact, whatever its order and its parts") {
     std::mt19937_64 random(harness::seed());

@@ -6,8 +6,6 @@
 #include <fstream>
 #include <numeric>
 
-#include "base/files.hpp"
-#include "base/os.hpp"
 #include "base/result.hpp"
 #include "dp/calls.hpp"
 #include "dp/checkpoint.hpp"

@@ -1,7 +1,6 @@
 // Where parameters of mixed types are in ZeRO-3, and how much memory the layer keeps between borrowers.
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -11,10 +10,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
+using namespace tutti::harness;
 
 namespace {
 
@@ -76,8 +72,7 @@ TEST_CASE("ZeRO-3 gathers all of a unit of mixed types, also where another unit'
                         check(tuttiDpData(dp, p, &at) == tuttiInvalidUsage, "all of the unit has been released");
                     });
                 }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             }
         });
     }
@@ -111,8 +106,7 @@ TEST_CASE("ZeRO-3 fetches as many units ahead as config.prefetch says, and holds
                           memory.transient <= std::max<std::size_t>(iteration == 0 ? 1 : 3, here) * bytes,
                       "prefetch " + std::to_string(prefetch) + ": " + std::to_string(memory.transient) + " bytes");
                 for (std::size_t p = 0; p < units; ++p) must_succeed(tuttiDpGradReady(dp, p), "ready");
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             }
         });
     }
@@ -174,8 +168,7 @@ TEST_CASE("a layer whose buckets differ in size reports the memory that its buck
                 must_succeed(tuttiDpGradReady(dp, static_cast<std::size_t>(u)), "ready");
                 must_succeed(tuttiDpRelease(dp, u), "release");
             }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
         }
         tuttiDpMemory_t memory;
         must_succeed(tuttiDpGetMemory(dp, &memory), "memory");

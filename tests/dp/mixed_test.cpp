@@ -6,10 +6,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::Gpus;
-using harness::must_succeed;
-using harness::says;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 

@@ -4,8 +4,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 

@@ -16,14 +16,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::alone;
-using harness::check;
-using harness::gradient;
-using harness::Mover;
-using harness::must_succeed;
-using harness::new_id;
-using harness::registered;
-using harness::says;
+using namespace tutti::harness;
 
 namespace {
 
@@ -360,8 +353,7 @@ TEST_CASE("after a load that has failed half-way: the last checkpoint, or a refu
                     must_succeed(tuttiDpBegin(dp), "begin");
                     std::fill_n(gradient(dp, 0), 1000, 1.0f);
                     must_succeed(tuttiDpGradReady(dp, 0), "ready");
-                    must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                    must_succeed(tuttiDpStep(dp), "step");
+                    end_iteration(dp);
                 };
                 step();
                 if (saved) must_succeed(tuttiDpSave(dp, ours.c_str()), "save");
@@ -373,11 +365,10 @@ TEST_CASE("after a load that has failed half-way: the last checkpoint, or a refu
                 check(tuttiDpAbandon(dp) == tuttiInvalidUsage,
                       std::string("nothing to go on with: ") + tuttiGetLastError(nullptr));
                 const tuttiResult_t moved = tuttiDpMove(dp, second);
-                tuttiDpStatistics_t s;
-                must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+                const tuttiDpStatistics_t s = statistics(dp);
                 right += !replicated && saved
                              ? moved == tuttiSuccess && s.steps == 1
-                             : moved == tuttiInvalidUsage && says(replicated ? "half-way" : "nobody has all of 'w'");
+                             : moved == tuttiInvalidUsage && says(replicated ? "half-way" : "no remaining rank has");
                 tuttiDpDestroy(dp);
                 tuttiCommDestroy(first);
                 tuttiCommDestroy(second);

@@ -54,12 +54,10 @@ class Mover {
     tuttiResult_t pass(int step) {
         must_succeed(tuttiDpBegin(dp), "begin");
         for (std::size_t p = 4; p-- > 0;) {
-            void* at = nullptr;
-            must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
             std::vector<float> g(mover_counts[p]);
             for (std::size_t i = 0; i < g.size(); ++i)
                 g[i] = static_cast<float>((i * 7 + p * 3 + static_cast<std::size_t>(step)) % 9) / 4 - 1;
-            std::memcpy(at, g.data(), g.size() * sizeof(float));
+            std::memcpy(gradient<void>(dp, p), g.data(), g.size() * sizeof(float));
             must_succeed(tuttiDpGradReady(dp, p), "ready");
         }
         return tuttiDpSynchronize(dp);
@@ -72,29 +70,19 @@ class Mover {
         comms_.push_back(harness::join(id, rank, ranks, true));
         return tuttiDpMove(dp, comms_.back());
     }
-    long long steps() {
-        tuttiDpStatistics_t s;
-        must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
-        return s.steps;
-    }
+    long long steps() { return statistics(dp).steps; }
     std::vector<float> weights() {
         std::vector<float> all;
         for (std::size_t p = 0; p < 4; ++p) {
             if (zero3_ && p % 2 == 0) must_succeed(tuttiDpGather(dp, static_cast<int>(p / 2)), "gather");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, p, &at), "data");
             std::vector<float> w(mover_counts[p]);
-            dp::convert(DataType::float32, w.data(), static_cast<DataType>(type_), at, w.size());
+            dp::convert(DataType::float32, w.data(), static_cast<DataType>(type_), data_of<void>(dp, p), w.size());
             all.insert(all.end(), w.begin(), w.end());
             if (zero3_ && p % 2 == 1) must_succeed(tuttiDpRelease(dp, static_cast<int>(p / 2)), "release");
         }
         return all;
     }
-    int* frozen() {
-        void* at = nullptr;
-        must_succeed(tuttiDpData(dp, 4, &at), "data");
-        return static_cast<int*>(at);
-    }
+    int* frozen() { return data_of<int>(dp, 4); }
 
     tuttiDp_t dp = nullptr;
 
@@ -105,13 +93,7 @@ class Mover {
     std::vector<tuttiComm_t> comms_;
 };
 
-inline tuttiUniqueId new_id() {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
-    return id;
-}
-
-/// What one rank comes to in so many steps.
+/// The weights of one rank after `steps` steps.
 inline std::vector<float> alone(tuttiDpConfig_t config, tuttiDataType_t type, int steps) {
     config.mode = tuttiDpNaive;
     config.shardRanks = config.server = TUTTI_UNDEF_INT;

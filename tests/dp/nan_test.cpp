@@ -7,12 +7,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -96,8 +91,7 @@ TEST_CASE("nanCheck sees what micro-batches add up in fp32, and gradients in the
         tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
         config.nanCheck = 1;
         config.fp32Gradients = main;
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         harness::run(2, [&](int r) {
             std::vector<std::uint16_t> mine(8);
             const tuttiDpParameter_t p{"h", nullptr, mine.data(), 8, tuttiBfloat16, tuttiDpSameType, 0, 0};

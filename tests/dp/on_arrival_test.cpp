@@ -5,17 +5,10 @@
 
 #include "dp/numbers.hpp"
 #include "dp/on_ranks.hpp"
-#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::Rendezvous;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -27,24 +20,10 @@ tuttiDpConfig_t arrival_config(tuttiDpMode_t mode, tuttiDpOptimizerKind_t kind) 
     return config;
 }
 
-float value(tuttiDp_t dp, std::size_t p, std::size_t i) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
-    return static_cast<float*>(at)[i];
-}
-
 float value16(tuttiDp_t dp, std::size_t p) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
     float first;
-    dp::convert(DataType::float32, &first, DataType::float16, at, 1);
+    dp::convert(DataType::float32, &first, DataType::float16, data_of<void>(dp, p), 1);
     return first;
-}
-
-tuttiDpStatistics_t statistics(tuttiDp_t dp) {
-    tuttiDpStatistics_t s;
-    must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
-    return s;
 }
 
 void pass(tuttiDp_t dp, float g) {
@@ -58,8 +37,7 @@ void pass(tuttiDp_t dp, float g) {
 void iterate(tuttiDp_t dp, float g) {
     must_succeed(tuttiDpBegin(dp), "begin");
     pass(dp, g);
-    must_succeed(tuttiDpSynchronize(dp), "synchronize");
-    must_succeed(tuttiDpStep(dp), "step");
+    end_iteration(dp);
 }
 
 }  // namespace
@@ -95,7 +73,7 @@ TEST_CASE("On arrival: every gradient is applied once, and staleness keeps its b
             stepped.wait();
             must_succeed(tuttiDpWait(dp), "wait");
             for (const auto& [p, i] : {std::pair{0, 4}, {1, 0}, {2, 99}})
-                check(value(dp, static_cast<std::size_t>(p), static_cast<std::size_t>(i)) == workers * steps,
+                check(data_of(dp, static_cast<std::size_t>(p))[i] == workers * steps,
                       "each gradient of each worker, once");
             const tuttiDpStatistics_t s = statistics(dp);
             check(way.staleness < 0 || s.largestStaleness <= way.staleness, "the bound");
@@ -121,8 +99,7 @@ TEST_CASE("On arrival: frozen parameters and buffers have rank 0's values, and g
             {"counter", nullptr, nullptr, 1, tuttiInt64, tuttiDpSameType, 0, 0, 0, {}, tuttiDpBuffer},
             {"b", nullptr, nullptr, 2, tuttiFloat32, tuttiDpSameType, 1, 0, 0, {}, tuttiDpTrained}};
         const tuttiDpGroup_t groups[] = {{1, 0, 0, 0}, {0.5, 0.25, 0, 0}};
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         harness::run(3, [&](int r) {
             tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, kind);
             config.groups = groups;
@@ -151,15 +128,14 @@ TEST_CASE("On arrival: frozen parameters and buffers have rank 0's values, and g
                 for (std::size_t i = 0; i < mine[p].count; ++i) gradient(dp, p)[i] = -1;
                 must_succeed(tuttiDpGradReady(dp, p), "ready");
             }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
             must_succeed(tuttiDpWait(dp), "this rank's are applied");
             must_succeed(tuttiBarrier(comm, nullptr), "and those of all");
             must_succeed(tuttiDpWait(dp), "wait");
-            check(value(dp, 1, 4) == 3, "a rate of 1");
+            check(data_of(dp, 1)[4] == 3, "a rate of 1");
             // w -= 0.5 * (-1 + 0.25 * w), three times from 0; the callback leaves the decay out.
             const float expected = kind == tuttiDpSgd ? 0.9375f + 0.5f - 0.25f * 0.5f * 0.9375f : 1.5f;
-            check(std::fabs(value(dp, 3, 1) - expected) < 1e-6f, "half the rate, and a decay");
+            check(std::fabs(data_of(dp, 3)[1] - expected) < 1e-6f, "half the rate, and a decay");
             tuttiDpMemory_t memory;
             must_succeed(tuttiDpGetMemory(dp, &memory), "memory");
             check(memory.gradients == 7 * sizeof(float), "of trained ones");
@@ -192,11 +168,10 @@ TEST_CASE("On arrival: one worker has the bits of the synchronous mode, also wit
                         must_succeed(tuttiDpNoSync(dp, m + 1 < micro), "no_sync");
                         pass(dp, 0.1f * static_cast<float>(step + m) - 0.3f);
                     }
-                    must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                    must_succeed(tuttiDpStep(dp), "step");
+                    end_iteration(dp);
                 }
                 must_succeed(tuttiDpWait(dp), "wait");
-                for (std::size_t i = 0; i < 100; ++i) bits[arrival].push_back(value(dp, 2, i));
+                for (std::size_t i = 0; i < 100; ++i) bits[arrival].push_back(data_of(dp, 2)[i]);
             });
         }
         REQUIRE(bits[0] == bits[1]);
@@ -206,8 +181,7 @@ TEST_CASE("On arrival: one worker has the bits of the synchronous mode, also wit
 
 TEST_CASE("On arrival: values to begin with are rank 0's") {
     std::vector<float> here = {1, 2, 3, 4, 5}, there = {9, 9, 9, 9, 9};
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     harness::run(2, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, 2, true);
         std::vector<tuttiDpParameter_t> parameters = three();
@@ -215,7 +189,7 @@ TEST_CASE("On arrival: values to begin with are rank 0's") {
         const tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, tuttiDpSgd);
         tuttiDp_t dp = nullptr;
         must_succeed(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, comm), "create");
-        check(value(dp, 0, 4) == 5, "rank 0's, in this rank's memory");
+        check(data_of(dp, 0)[4] == 5, "rank 0's, in this rank's memory");
         must_succeed(tuttiDpDestroy(dp), "destroy");
         tuttiCommDestroy(comm);
     });
@@ -243,7 +217,7 @@ TEST_CASE("On arrival: a rank that leaves, or gives an iteration up, keeps nobod
         must_succeed(tuttiDpWait(dp), "wait");
         done.wait();
         must_succeed(tuttiDpWait(dp), "wait");
-        check(value(dp, 1, 0) == 2 * steps - 1 + 2, "all but the one that was given up");
+        check(data_of(dp, 1)[0] == 2 * steps - 1 + 2, "all but the one that was given up");
     });
     SUCCEED();
 }
@@ -272,8 +246,7 @@ TEST_CASE(
                     if (p == 1) *reinterpret_cast<std::uint16_t*>(gradient(dp, p)) = first;
                     must_succeed(tuttiDpGradReady(dp, p), "ready");
                 }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             };
             iterate(0x7c00);  // infinity
             check(scale == 0x1p20 && skipped == 0, "at first");
@@ -308,7 +281,7 @@ TEST_CASE(
         must_succeed(tuttiDpWait(dp), "wait");
         stepped.wait();
         must_succeed(tuttiDpWait(dp), "wait");
-        check(value(dp, 0, 1) == 12 && value(dp, 2, 99) == 16, "half of each rank's");
+        check(data_of(dp, 0)[1] == 12 && data_of(dp, 2)[99] == 16, "half of each rank's");
     });
     SUCCEED();
 }
@@ -334,19 +307,16 @@ TEST_CASE("On arrival: gradients of float32 are sent in 16 bits, rounded once, a
                 *reinterpret_cast<double*>(gradient(dp, 1)) = 1 + 0x1p-40;
             }
             for (const std::size_t p : {2, 1, 0}) must_succeed(tuttiDpGradReady(dp, p), "ready");
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
             must_succeed(tuttiDpWait(dp), "wait");
             stepped.wait();
             must_succeed(tuttiDpWait(dp), "wait");
             const bool half = compression == tuttiDpFp16;
-            check(value(dp, 0, 0) == -1, "rounded");
-            check(value(dp, 0, 1) == (half ? -65504.0f : -999424.0f), "the largest float16, or a bfloat16");
-            check(value(dp, 0, 2) == (half ? 65504.0f : 1), "an infinity");
-            check(value(dp, 0, count - 1) == 3, "the last of the second part");
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, 1, &at), "data");
-            check(*static_cast<double*>(at) == -(1 + 0x1p-40), "float64 as it is");
+            check(data_of(dp, 0)[0] == -1, "rounded");
+            check(data_of(dp, 0)[1] == (half ? -65504.0f : -999424.0f), "the largest float16, or a bfloat16");
+            check(data_of(dp, 0)[2] == (half ? 65504.0f : 1), "an infinity");
+            check(data_of(dp, 0)[count - 1] == 3, "the last of the second part");
+            check(*data_of<double>(dp, 1) == -(1 + 0x1p-40), "float64 as it is");
         });
     }
     SUCCEED();
@@ -368,8 +338,7 @@ TEST_CASE("On arrival: what is not there is refused, on all ranks alike") {
         {"config.staleness is -2", [](auto& c, auto&) { c.staleness = -2; }},
         {"config.dedicated", [](auto& c, auto&) { c.mode = tuttiDpShardedServer, c.dedicated = 1; }},
         {"another type", [](auto&, auto& p) { p[1].gradType = tuttiBfloat16; }}};
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     harness::run(2, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, 2, true);
         tuttiDp_t dp = nullptr;

@@ -12,11 +12,6 @@
 
 namespace tutti::harness {
 
-/// Whether the calling thread's last error has this in it.
-inline bool says(const char* word) {
-    return std::string(tuttiGetLastError(nullptr)).find(word) != std::string::npos;
-}
-
 /// Where threads wait for each other: a rank that fails, and by that ends the communicator, must not do so while others
 /// are still in the call before.
 class Rendezvous {
@@ -36,8 +31,7 @@ class Rendezvous {
 /// Runs ranks with a layer each over `parameters`; body(rank, dp).
 template <class Body>
 void on_ranks(int ranks, const std::vector<tuttiDpParameter_t>& parameters, const tuttiDpConfig_t& config, Body body) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     Rendezvous created(ranks);
     run(ranks, [&](int r) {
         tuttiComm_t comm = join(id, r, ranks, true);
@@ -56,10 +50,15 @@ inline std::vector<tuttiDpParameter_t> three() {
             {"c", nullptr, nullptr, 100, tuttiFloat32, tuttiDpSameType, 0, 0}};
 }
 
-inline float* gradient(tuttiDp_t dp, std::size_t p) {
-    void* at = nullptr;
-    must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
-    return static_cast<float*>(at);
+/// Begin; fill(p) and GradReady for the parameters in this order; Synchronize.
+template <class Fill>
+void pass(tuttiDp_t dp, std::initializer_list<std::size_t> order, Fill fill) {
+    must_succeed(tuttiDpBegin(dp), "begin");
+    for (const std::size_t p : order) {
+        fill(p);
+        must_succeed(tuttiDpGradReady(dp, p), "ready");
+    }
+    must_succeed(tuttiDpSynchronize(dp), "synchronize");
 }
 
 /// Writes g into a parameter's gradient, and says that it is ready. The first error, if there was one: any call may be

@@ -35,8 +35,7 @@ inline const std::vector<tuttiPsKey_t> some_keys = {{"large", 40000, tuttiFloat3
 template <class Body>
 void on_servers(int ranks, const tuttiPsConfig_t& config,
                 const std::function<std::vector<tuttiPsKey_t>(int rank)>& keys_of, Body body) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     run(ranks, [&](int r) {
         const std::vector<tuttiPsKey_t> keys = keys_of(r);
         tuttiComm_t comm = join(id, r, ranks, true);

@@ -2,7 +2,6 @@
 // next forward pass.
 #include <unistd.h>
 
-#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
@@ -34,23 +33,16 @@ tuttiDpConfig_t overlapped(tuttiDpMode_t mode) {
 }
 
 void step_by(tuttiDp_t dp, float g) {
-    must_succeed(tuttiDpBegin(dp), "begin");
-    for (std::size_t p : {2, 1, 0}) {
-        std::fill_n(gradient(dp, p), three()[p].count, g);
-        must_succeed(tuttiDpGradReady(dp, p), "ready");
-    }
-    must_succeed(tuttiDpSynchronize(dp), "synchronize");
+    pass(dp, {2, 1, 0}, [&](std::size_t p) { std::fill_n(gradient(dp, p), three()[p].count, g); });
     must_succeed(tuttiDpStep(dp), "step");
 }
 
 /// Checks all values of a parameter.
 void has(tuttiDp_t dp, std::size_t p, float expected, const char* when) {
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
+    float* const at = data_of(dp, p);
     for (std::size_t i = 0; i < three()[p].count; ++i)
-        check(static_cast<const float*>(at)[i] == expected, std::string(when) + ": parameter " + std::to_string(p) +
-                                                                " is " +
-                                                                std::to_string(static_cast<const float*>(at)[i]));
+        check(at[i] == expected,
+              std::string(when) + ": parameter " + std::to_string(p) + " is " + std::to_string(at[i]));
 }
 
 }  // namespace
@@ -92,17 +84,9 @@ TEST_CASE("Step does not wait for the values of other ranks, and Gather does") {
                 return in_time ? tuttiSuccess : tuttiSystemError;
             }
         } gate;
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         run(2, [&](int r) {
-            struct Held {
-                tuttiComm_t comm = nullptr;
-                tuttiDp_t dp = nullptr;
-                ~Held() {
-                    if (dp != nullptr) tuttiDpDestroy(dp);
-                    tuttiCommDestroy(comm);
-                }
-            } held{join(id, r, 2, true)};
+            Held held{join(id, r, 2, true)};
             tuttiDpConfig_t config = overlapped(mode);
             config.optimizer.kind = tuttiDpCallback;
             config.optimizer.update = Gate::update;
@@ -155,12 +139,7 @@ TEST_CASE("an iteration that is given up while values are on their way: the step
         CAPTURE(mode);
         on_ranks(3, three_units(), overlapped(mode), [](int r, tuttiDp_t dp, tuttiComm_t comm) {
             for (int round = 1; round <= 3; ++round) {
-                must_succeed(tuttiDpBegin(dp), "begin");
-                for (std::size_t p : {2, 1, 0}) {
-                    std::fill_n(gradient(dp, p), three()[p].count, 1.0f);
-                    must_succeed(tuttiDpGradReady(dp, p), "ready");
-                }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                pass(dp, {2, 1, 0}, [&](std::size_t p) { std::fill_n(gradient(dp, p), three()[p].count, 1.0f); });
                 must_succeed(tuttiDpStep(dp), "step");
                 must_succeed(tuttiBarrier(comm, nullptr), "all have made the step");
                 if (r == round % 3)
@@ -180,8 +159,7 @@ TEST_CASE("an iteration that is given up while values are on their way: the step
 TEST_CASE("asynchronous modes refuse config.overlapParamGather, and others that need no gather ignore it") {
     tuttiDpConfig_t config = overlapped(tuttiDpServer);
     config.staleness = 1;
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     tuttiComm_t comm = join(id, 0, 1, true);
     tuttiDp_t dp = nullptr;
     const std::vector<tuttiDpParameter_t> parameters = three_units();

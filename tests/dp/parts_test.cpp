@@ -14,8 +14,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 
@@ -407,8 +406,7 @@ TEST_CASE("a sampler of a stream: blocks are shared, the last one is filled up o
 
 TEST_CASE("a mesh: the ranks of every line meet") {
     std::atomic<int> fine{0}, refused{0};
-    tuttiUniqueId id;
-    harness::must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     harness::run(6, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, 6, false);
         const int dims[] = {2, 1, 3}, wrong[] = {2, 2};

@@ -10,8 +10,7 @@
 
 using namespace tutti;
 using namespace tutti::dp::ps;
-using harness::must_succeed;
-using harness::says;
+using namespace tutti::harness;
 
 namespace {
 

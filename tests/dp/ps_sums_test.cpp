@@ -9,16 +9,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::config_of;
-using harness::must_succeed;
-using harness::on_servers;
-using harness::pulled;
-using harness::Rendezvous;
-using harness::says;
-using harness::some_keys;
-using harness::statistics;
-using harness::works;
+using namespace tutti::harness;
 
 TEST_CASE("Servers: servers that only sum have the bits of a reproducible all-reduce, whatever the order of keys") {
     for (const tuttiDataType_t type : {tuttiFloat32, tuttiBfloat16, tuttiFloat64})
@@ -42,8 +33,7 @@ TEST_CASE("Servers: servers that only sum have the bits of a reproducible all-re
             };
             std::map<std::pair<int, std::size_t>, std::vector<std::byte>> expected;
             const int first = dedicated ? servers : 0, workers = ranks - first;
-            tuttiUniqueId id;
-            must_succeed(tuttiGetUniqueId(&id), "id");
+            const tuttiUniqueId id = new_id();
             for (int round = 0; round < rounds; ++round)
                 for (std::size_t k = 0; k < counts.size(); ++k) expected[{round, k}] = gradient_of(0, round, k);
             harness::run(workers, [&](int w) {

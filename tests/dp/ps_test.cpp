@@ -11,16 +11,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::config_of;
-using harness::must_succeed;
-using harness::on_servers;
-using harness::pulled;
-using harness::Rendezvous;
-using harness::says;
-using harness::some_keys;
-using harness::statistics;
-using harness::works;
+using namespace tutti::harness;
 
 TEST_CASE("Servers: every gradient is applied exactly once, in values of rank 0") {
     for (const int dedicated : {0, 1}) {
@@ -98,18 +89,14 @@ TEST_CASE("Servers: one worker has the bits of the layer's own updates, in all t
             of_layer.optimizer.learningRate = 0.125;
             std::vector<tuttiDpParameter_t> parameters = {{"w", nullptr, nullptr, count, type, tuttiDpSameType, 0, 0}};
             harness::on_ranks(1, parameters, of_layer, [&](int, tuttiDp_t layer, tuttiComm_t) {
-                void* at = nullptr;
-                must_succeed(tuttiDpData(layer, 0, &at), "data");
+                void* const at = data_of<void>(layer, 0);
                 std::memcpy(at, first.data(), first.size());
                 for (int step = 0; step < steps; ++step) {
                     if (step == 3) must_succeed(tuttiDpSetLearningRate(layer, 0.0625), "rate");
                     must_succeed(tuttiDpBegin(layer), "begin");
-                    void* gradient = nullptr;
-                    must_succeed(tuttiDpGradient(layer, 0, &gradient), "gradient");
-                    std::memcpy(gradient, gradient_of(step).data(), first.size());
+                    std::memcpy(gradient<void>(layer, 0), gradient_of(step).data(), first.size());
                     must_succeed(tuttiDpGradReady(layer, 0), "ready");
-                    must_succeed(tuttiDpSynchronize(layer), "synchronize");
-                    must_succeed(tuttiDpStep(layer), "step");
+                    end_iteration(layer);
                 }
                 std::memcpy(by_layer.data(), at, first.size());
             });
@@ -355,8 +342,7 @@ TEST_CASE("Servers: what is wrong on one rank is told to all, and the communicat
          [](int, auto& config, auto&) { config.optimizer.kind = tuttiDpCallback; }},
         {"TUTTI_PS_CONFIG_INITIALIZER", tuttiInvalidArgument, [](int, auto& config, auto&) { config.magic = 0; }},
         {"keySize", tuttiInvalidArgument, [](int, auto& config, auto&) { config.keySize = 8; }}};
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     harness::run(3, [&](int r) {
         tuttiComm_t comm = harness::join(id, r, 3, true);
         tuttiPs_t ps = nullptr;

@@ -7,12 +7,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -59,8 +54,7 @@ TEST_CASE("unused parameters: an error that names them, or zeros that all ranks 
         config.optimizer.weightDecay = 0;
         config.optimizer.learningRate = 1;
         config.zeroGrad = !own;
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         harness::run(2, [&](int r) {
             std::vector<std::vector<float>> mine(3, std::vector<float>(100, 7.0f));
             std::vector<tuttiDpParameter_t> parameters = three();
@@ -184,8 +178,7 @@ TEST_CASE("ranks that register different things are told the first difference") 
     for (const auto& c : cases) {
         CAPTURE(c.words[0], c.words[2]);
         std::atomic<int> told{0};
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         harness::run(3, [&](int r) {
             std::vector<tuttiDpParameter_t> parameters = three();
             tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;

@@ -7,8 +7,10 @@
 #include "dp/safetensors.hpp"
 #include "dp/saved.hpp"
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 
 using namespace tutti;
+using harness::has;
 
 TEST_CASE("sums of parts add up to that of the whole, and a change shows") {
     std::vector<std::byte> data(3001);  // sums go by rows of 1024 bytes
@@ -52,7 +54,6 @@ TEST_CASE("headers of safetensors files: what is written is read, and nothing el
     const auto one = [](const char* dtype, const char* shape, const char* offsets) {
         return text(R"({"a":{"dtype":"%s","shape":%s,"data_offsets":%s}})", dtype, shape, offsets);
     };
-    const auto has = [](const std::string& all, const char* some) { return all.find(some) != std::string::npos; };
     CHECK(refusal(one("F32", "[1,2]", "[0,8]"), 8) == "");
     CHECK(has(refusal(one("F32", "[1,2]", "[0,8]"), 9), "torn"));
     CHECK(has(refusal(one("F32", "[1,2]", "[1,9]"), 9), "does not begin"));

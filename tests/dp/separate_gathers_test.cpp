@@ -35,11 +35,9 @@ void ready(tuttiDp_t dp, std::size_t p, float g) {
 
 void gathered(tuttiDp_t dp, std::size_t p, float expected) {
     must_succeed(tuttiDpGather(dp, static_cast<int>(p)), "gather");
-    void* at = nullptr;
-    must_succeed(tuttiDpData(dp, p, &at), "data");
+    float* const at = data_of(dp, p);
     for (std::size_t i = 0; i < three()[p].count; ++i)
-        check(static_cast<const float*>(at)[i] == expected,
-              "parameter " + std::to_string(p) + " is " + std::to_string(static_cast<const float*>(at)[i]));
+        check(at[i] == expected, "parameter " + std::to_string(p) + " is " + std::to_string(at[i]));
 }
 
 void released(tuttiDp_t dp, std::size_t p) {
@@ -98,14 +96,7 @@ TEST_CASE("a gather does not wait for a reduction that is under way") {
     std::vector<Gate> gates(2);
     const tuttiUniqueId id = new_id();
     run(2, [&](int r) {
-        struct Held {
-            tuttiComm_t comm = nullptr;
-            tuttiDp_t dp = nullptr;
-            ~Held() {
-                if (dp != nullptr) tuttiDpDestroy(dp);
-                tuttiCommDestroy(comm);
-            }
-        } held{join(id, r, 2, true)};
+        Held held{join(id, r, 2, true)};
         Gate& gate = gates[static_cast<std::size_t>(r)];
         tuttiDpConfig_t config = zero3_apart();
         config.hook = Gate::reduce;
@@ -122,8 +113,7 @@ TEST_CASE("a gather does not wait for a reduction that is under way") {
             released(held.dp, p);
         }
         gate.let_through();
-        must_succeed(tuttiDpSynchronize(held.dp), "synchronize");
-        must_succeed(tuttiDpStep(held.dp), "step");
+        end_iteration(held.dp);
         must_succeed(tuttiDpBegin(held.dp), "begin");
         for (const std::size_t p : {0, 1, 2}) {
             gathered(held.dp, p, -1);
@@ -147,8 +137,7 @@ TEST_CASE("ranks that gather before or after a gradient is ready, each as it lik
             released(dp, 0);
             if (r != 0) ready(dp, 1, 1);
             ready(dp, 0, 1);
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
         }
     });
 }
@@ -171,8 +160,7 @@ TEST_CASE("an iteration is given up while values are gathered apart, and another
                 ready(dp, p, 1);
                 released(dp, p);
             }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
         }
     });
 }

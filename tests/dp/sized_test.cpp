@@ -16,8 +16,7 @@ struct Later {
 };
 
 tuttiComm_t alone() {
-    tuttiUniqueId id;
-    harness::must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = harness::new_id();
     return harness::join(id, 0, 1, true);
 }
 

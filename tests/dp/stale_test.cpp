@@ -6,11 +6,9 @@
 #include "dp/training.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
-#include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Setup;
-using harness::Trained;
+using namespace tutti::harness;
 
 namespace {
 

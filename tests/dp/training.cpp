@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <stdexcept>
 
 #include "dp/numbers.hpp"
 #include "gpu/world.hpp"
@@ -48,16 +46,6 @@ int dedicated_servers(const tuttiDpConfig_t& config) {
     return config.mode == tuttiDpShardedServer ? config.servers : 1;
 }
 
-/// What goes also if the rank that has it is never complete.
-struct Held {
-    tuttiComm_t comm = nullptr;
-    tuttiDp_t dp = nullptr;
-    ~Held() {
-        if (dp != nullptr) tuttiDpDestroy(dp);
-        if (comm != nullptr) tuttiCommDestroy(comm);
-    }
-};
-
 /// One rank at work.
 class Rank {
   public:
@@ -83,8 +71,7 @@ class Rank {
         must_succeed(tuttiDpCreate(&held_.dp, parameters.data(), parameters.size(), &config, comm), "create");
         if (!s.own_data && s.config.mode != tuttiDpZero3) {
             for (std::size_t p = 0; p < s.counts.size(); ++p) {
-                void* at = nullptr;
-                must_succeed(tuttiDpData(held_.dp, p, &at), "data");
+                void* const at = data_of<void>(held_.dp, p);
                 settle();
                 std::memcpy(at, data_[p].get(), s.counts[p] * size);
             }
@@ -108,8 +95,7 @@ class Rank {
             const int begin = ((rank_ - first) * micro + m) * parts;
             pass(step, begin, begin + parts, loss);
         }
-        must_succeed(tuttiDpSynchronize(held_.dp), "synchronize");
-        must_succeed(tuttiDpStep(held_.dp), "step");
+        end_iteration(held_.dp);
         if (s_.after) s_.after(rank_, step, held_.dp);
         return loss;
     }
@@ -125,11 +111,7 @@ class Rank {
         return all;
     }
 
-    tuttiDpStatistics_t statistics() {
-        tuttiDpStatistics_t s{};
-        must_succeed(tuttiDpGetStatistics(held_.dp, &s), "statistics");
-        return s;
-    }
+    tuttiDpStatistics_t statistics() { return harness::statistics(held_.dp); }
     tuttiDpMemory_t memory() {
         tuttiDpMemory_t m{};
         must_succeed(tuttiDpGetMemory(held_.dp, &m), "memory");
@@ -149,8 +131,7 @@ class Rank {
     }
 
     std::vector<float> values(std::size_t p) {
-        void* at = nullptr;
-        must_succeed(tuttiDpData(held_.dp, p, &at), "data");
+        const void* const at = data_of<void>(held_.dp, p);
         settle();
         std::vector<float> w(s_.counts[p]);
         dp::convert(DataType::float32, w.data(), static_cast<DataType>(s_.type), at, w.size());
@@ -178,8 +159,7 @@ class Rank {
             use_unit(i, p);
             if (s_.skips && s_.skips(rank_, step, p)) continue;
             const std::vector<float> w = values(p);
-            void* at = nullptr;
-            must_succeed(tuttiDpGradient(held_.dp, p, &at), "gradient");
+            void* const at = gradient<void>(held_.dp, p);
             settle();
             std::vector<float> sum(w.size(), 0.0f);
             for (int slice = begin; slice < end; ++slice)
@@ -207,10 +187,6 @@ class Rank {
 
 }  // namespace
 
-void must_succeed(tuttiResult_t result, const char* what) {
-    if (result != tuttiSuccess) throw std::runtime_error(std::string(what) + ": " + tuttiGetLastError(nullptr));
-}
-
 tuttiComm_t join(const tuttiUniqueId& id, int rank, int ranks, bool reproducible) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.reproducible = reproducible;
@@ -221,8 +197,7 @@ tuttiComm_t join(const tuttiUniqueId& id, int rank, int ranks, bool reproducible
 }
 
 Trained train(const Setup& setup) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     Trained all;
     const auto ranks = static_cast<std::size_t>(setup.ranks);
     all.losses.assign(static_cast<std::size_t>(setup.steps), 0);

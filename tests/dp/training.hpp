@@ -3,9 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
+#include "harness/collective.hpp"
 #include "tutti/dp.h"
 
 namespace tutti {
@@ -52,8 +52,40 @@ double difference(const Trained& a, const Trained& b);
 
 tuttiDpConfig_t config_for(tuttiDpMode_t mode, tuttiDpOptimizerKind_t optimizer = tuttiDpAdamW);
 
-/// Throws unless result is success.
-void must_succeed(tuttiResult_t result, const char* what);
+/// Where the values and the gradient of a parameter are. Throw if they can't be told now.
+template <class T = float>
+T* data_of(tuttiDp_t dp, std::size_t p) {
+    void* at = nullptr;
+    must_succeed(tuttiDpData(dp, p, &at), "data");
+    return static_cast<T*>(at);
+}
+template <class T = float>
+T* gradient(tuttiDp_t dp, std::size_t p) {
+    void* at = nullptr;
+    must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
+    return static_cast<T*>(at);
+}
+
+inline tuttiDpStatistics_t statistics(tuttiDp_t dp) {
+    tuttiDpStatistics_t s;
+    must_succeed(tuttiDpGetStatistics(dp, &s), "statistics");
+    return s;
+}
+
+inline void end_iteration(tuttiDp_t dp) {
+    must_succeed(tuttiDpSynchronize(dp), "synchronize");
+    must_succeed(tuttiDpStep(dp), "step");
+}
+
+/// A communicator and a layer, which end also if the rank that has them is never complete.
+struct Held {
+    tuttiComm_t comm = nullptr;
+    tuttiDp_t dp = nullptr;
+    ~Held() {
+        if (dp != nullptr) tuttiDpDestroy(dp);
+        if (comm != nullptr) tuttiCommDestroy(comm);
+    }
+};
 
 /// A communicator of one rank of a group of threads that have the same id.
 tuttiComm_t join(const tuttiUniqueId& id, int rank, int ranks, bool reproducible);

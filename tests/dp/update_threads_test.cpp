@@ -76,17 +76,10 @@ TEST_CASE("a bucket is sent while the next one is updated") {
         return tuttiSuccess;
     };
     on_ranks(2, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
-        must_succeed(tuttiDpBegin(dp), "begin");
-        for (const std::size_t p : {2, 1, 0}) {
-            std::fill_n(gradient(dp, p), three()[p].count, 1.0f);
-            must_succeed(tuttiDpGradReady(dp, p), "ready");
-        }
-        must_succeed(tuttiDpSynchronize(dp), "synchronize");
+        pass(dp, {2, 1, 0}, [&](std::size_t p) { std::fill_n(gradient(dp, p), three()[p].count, 1.0f); });
         must_succeed(tuttiDpStep(dp), "step");
         for (std::size_t p = 0; p < 3; ++p) {
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, p, &at), "data");
-            check(*static_cast<const float*>(at) == -1, "Step returns when all values have arrived");
+            check(*data_of(dp, p) == -1, "Step returns when all values have arrived");
         }
         if (r == 0) must_succeed(tuttiDpWriteTrace(dp, path.c_str()), "trace");
     });
@@ -109,8 +102,7 @@ TEST_CASE("config.updateThreads is a number of threads, and 0 is the default") {
     for (const auto& [threads, result] : {std::pair{0, tuttiSuccess}, std::pair{2, tuttiSuccess},
                                           std::pair{-1, tuttiInvalidArgument}, std::pair{257, tuttiInvalidArgument}}) {
         CAPTURE(threads);
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         const tuttiComm_t comm = join(id, 0, 1, true);
         tuttiDpConfig_t config = config_for(tuttiDpZero1);
         config.updateThreads = threads;

@@ -1,6 +1,4 @@
 // What the caller writes to parameters between two steps, what it may register, and how updates are counted.
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,12 +10,7 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::gradient;
-using harness::must_succeed;
-using harness::on_ranks;
-using harness::says;
-using harness::three;
+using namespace tutti::harness;
 
 namespace {
 
@@ -48,14 +41,12 @@ void iterate(tuttiDp_t dp, tuttiDataType_t type, float g) {
     void* at = gradient(dp, 0);
     for (std::size_t i = 0; i < count; ++i) put(type, at, i, g);
     must_succeed(tuttiDpGradReady(dp, 0), "ready");
-    must_succeed(tuttiDpSynchronize(dp), "synchronize");
-    must_succeed(tuttiDpStep(dp), "step");
+    end_iteration(dp);
 }
 
 /// Steps of SGD, with values that all ranks write in between.
 void write_between(tuttiDpMode_t mode, tuttiDataType_t type, bool own) {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     const tuttiDpConfig_t config = plain(mode);
     harness::run(2, [&](int r) {
         std::vector<double> memory(count);
@@ -63,8 +54,7 @@ void write_between(tuttiDpMode_t mode, tuttiDataType_t type, bool own) {
         tuttiComm_t comm = harness::join(id, r, 2, true);
         tuttiDp_t dp = nullptr;
         must_succeed(tuttiDpCreate(&dp, &p, 1, &config, comm), "create");
-        void* w = nullptr;
-        must_succeed(tuttiDpData(dp, 0, &w), "data");
+        void* const w = data_of<void>(dp, 0);
         const std::size_t written[] = {0, 1500, count - 1};
         for (const std::size_t i : written) put(type, w, i, 100);
         iterate(dp, type, 1);
@@ -107,11 +97,9 @@ TEST_CASE("a master keeps what is smaller than its parameter shows, as long as n
     for (const auto mode : {tuttiDpBucketed, tuttiDpZero1})
         on_ranks(2, {{"w", nullptr, nullptr, count, tuttiBfloat16, tuttiDpSameType, 0, 0}}, plain(mode),
                  [](int, tuttiDp_t dp, tuttiComm_t) {
-                     void* w = nullptr;
-                     must_succeed(tuttiDpData(dp, 0, &w), "data");
                      iterate(dp, tuttiBfloat16, -256);
                      for (int i = 0; i < 4; ++i) iterate(dp, tuttiBfloat16, -0.5f);  // bfloat16 shows steps of 2 here
-                     check(shown(tuttiBfloat16, w, 7) == 258, "four halves");
+                     check(shown(tuttiBfloat16, data_of<void>(dp, 0), 7) == 258, "four halves");
                  });
 }
 
@@ -153,14 +141,9 @@ TEST_CASE("Adam counts the updates of each parameter, which a checkpoint keeps")
                 *gradient(dp, p) = 0.25f;
                 must_succeed(tuttiDpGradReady(dp, p), "ready");
             }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
-            must_succeed(tuttiDpStep(dp), "step");
+            end_iteration(dp);
         };
-        const auto value = [](tuttiDp_t dp, std::size_t p) {
-            void* at = nullptr;
-            must_succeed(tuttiDpData(dp, p, &at), "data");
-            return *static_cast<float*>(at);
-        };
+        const auto value = [](tuttiDp_t dp, std::size_t p) { return *data_of(dp, p); };
         const auto near = [](float a, float b) { return std::fabs(a - b) < 1e-4f; };
         std::vector<float> straight(2);
         on_ranks(2, three(), config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
@@ -192,12 +175,7 @@ TEST_CASE("buckets are rebuilt after a checkpoint was loaded, too") {
         must_succeed(tuttiDpSave(dp, path.c_str()), "save");
         must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
         for (int i = 0; i < 2; ++i) {
-            must_succeed(tuttiDpBegin(dp), "begin");
-            for (const std::size_t p : {0, 1, 2}) {
-                *gradient(dp, p) = 1;
-                must_succeed(tuttiDpGradReady(dp, p), "ready");
-            }
-            must_succeed(tuttiDpSynchronize(dp), "synchronize");
+            pass(dp, {0, 1, 2}, [&](std::size_t p) { *gradient(dp, p) = 1; });
             must_succeed(tuttiDpStep(dp), "step");
         }
         tuttiDpBucketStatistics_t first;

@@ -3,10 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
-#include <mutex>
 #include <numeric>
-#include <random>
-#include <set>
 
 #include "dp/layout.hpp"
 #include "dp/on_gpus.hpp"
@@ -103,7 +100,7 @@ struct MuonRun {
     static float first_value(std::size_t p, std::size_t i) {
         return static_cast<float>((p * 37 + i * 11) % 29) * 0.0625f - 0.9f;
     }
-    /// Of one of `ranks` parts; sums over ranks are exact enough.
+    /// The gradient of one of `ranks` parts; sums over ranks are exact enough.
     static float gradient(int part, int step, std::size_t p, std::size_t i, float w) {
         return 0.5f * w + static_cast<float>((static_cast<std::size_t>(part * 7 + step * 5) + p * 3 + i * 13) % 17) -
                8.0f;
@@ -114,8 +111,7 @@ struct MuonRun {
         config.groupCount = 2;
         config.optimizer.momentum = 0.95;
         config.microBatches = parts / ranks;
-        tuttiUniqueId id;
-        must_succeed(tuttiGetUniqueId(&id), "id");
+        const tuttiUniqueId id = new_id();
         std::vector<std::vector<std::vector<float>>> ended(static_cast<std::size_t>(ranks));
         harness::run(ranks, [&](int r) {
             const tuttiComm_t comm = join(id, r, ranks, true);
@@ -138,9 +134,7 @@ struct MuonRun {
                 const bool gathers = config.mode == tuttiDpZero3;
                 for (std::size_t p = 0; p < all.size(); ++p) {
                     if (gathers && p % 2 == 0) must_succeed(tuttiDpGather(dp, static_cast<int>(p / 2)), "gather");
-                    void* at = nullptr;
-                    must_succeed(tuttiDpData(dp, p, &at), "data");
-                    body(p, static_cast<const float*>(at));
+                    body(p, data_of(dp, p));
                     if (gathers && p % 2 == 1) must_succeed(tuttiDpRelease(dp, static_cast<int>(p / 2)), "release");
                 }
             };
@@ -149,15 +143,13 @@ struct MuonRun {
                 for (int k = 0; k < parts / ranks; ++k) {
                     must_succeed(tuttiDpNoSync(dp, k + 1 < parts / ranks), "no_sync");
                     each([&](std::size_t p, const float* w) {
-                        void* at = nullptr;
-                        must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
+                        float* const g = harness::gradient(dp, p);
                         for (std::size_t i = 0; i < all[p].count; ++i)
-                            static_cast<float*>(at)[i] += gradient(r * (parts / ranks) + k, step, p, i, w[i]);
+                            g[i] += gradient(r * (parts / ranks) + k, step, p, i, w[i]);
                         must_succeed(tuttiDpGradReady(dp, p), "ready");
                     });
                 }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             }
             if (!save.empty()) must_succeed(tuttiDpSave(dp, save.c_str()), "save");
             each([&](std::size_t p, const float* w) {
@@ -331,8 +323,7 @@ TEST_CASE("Muon has the same bits in every mode, and goes on from a checkpoint o
 }
 
 TEST_CASE("whole updates are refused where there are none", "[dp]") {
-    tuttiUniqueId id;
-    must_succeed(tuttiGetUniqueId(&id), "id");
+    const tuttiUniqueId id = new_id();
     const tuttiComm_t comm = join(id, 0, 1, true);
     const auto refused = [&](const tuttiDpConfig_t& config, tuttiDataType_t type, const char* words) {
         const tuttiDpParameter_t one{"a", nullptr, nullptr, 4, type, tuttiDpSameType, 0, 0};
@@ -379,19 +370,13 @@ TEST_CASE("what compression has kept stays with its parameter where a move deals
             const auto step = [&](const auto& value_of) {
                 must_succeed(tuttiDpBegin(dp), "begin");
                 for (std::size_t p = counts.size(); p-- > 0;) {
-                    void* at = nullptr;
-                    must_succeed(tuttiDpGradient(dp, p, &at), "gradient");
-                    for (std::size_t i = 0; i < counts[p]; ++i) static_cast<float*>(at)[i] = value_of(p, i);
+                    float* const g = harness::gradient(dp, p);
+                    for (std::size_t i = 0; i < counts[p]; ++i) g[i] = value_of(p, i);
                     must_succeed(tuttiDpGradReady(dp, p), "ready");
                 }
-                must_succeed(tuttiDpSynchronize(dp), "synchronize");
-                must_succeed(tuttiDpStep(dp), "step");
+                end_iteration(dp);
             };
-            const auto weight = [&](std::size_t p, std::size_t i) {
-                void* at = nullptr;
-                must_succeed(tuttiDpData(dp, p, &at), "data");
-                return static_cast<float*>(at)[i];
-            };
+            const auto weight = [&](std::size_t p, std::size_t i) { return data_of(dp, p)[i]; };
             constexpr int steps = 3;
             for (int s = 0; s < steps && !newcomer; ++s)
                 step([&](std::size_t p, std::size_t i) { return gradient_at(s, p, i); });

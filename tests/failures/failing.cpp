@@ -104,7 +104,7 @@ bool decide(const Trace& trace, long number) {
         case When::from_then:
             return number >= state.n;
         case When::every_other:
-            // Not in turn, or two calls that take turns would never get on.
+            // At random, not in turn: two alternating calls would otherwise never make progress.
             return (static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15u >> 33) %
                        static_cast<std::uint64_t>(state.n) !=
                    0;
@@ -433,7 +433,7 @@ bool is_file(int fd) {
     return fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/// What befalls a transfer on a socket: -1 with errno, or how many bytes it may have at most.
+/// Disturbs a transfer on a socket. Returns the most bytes that it may transfer; -1 with errno if it fails.
 ssize_t disturbed(int fd, ssize_t most, bool sends) {
     if (fails(Kind::connections)) {
         shutdown(fd, SHUT_RDWR);  // the other side is to see it, too

@@ -12,7 +12,7 @@
 
 namespace tutti::failing {
 
-/// What fails, and how. Those from `interrupted` on are no failures: whoever calls has to go on as if nothing were.
+/// What fails, and how. From `interrupted` on they are no failures: the caller must go on as if nothing had happened.
 enum class Kind {
     memory,       // malloc and its relatives, thus operator new: ENOMEM
     descriptors,  // socket, accept4, open, dup, memfd_create, eventfd, epoll_create1, timerfd_create: EMFILE; a

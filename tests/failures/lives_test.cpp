@@ -3,7 +3,6 @@
 #include <malloc.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,13 +25,12 @@ namespace {
 
 std::vector<tuttiComm_t> joined(Way way, int ranks) {
     if (way == Way::local) return harness::make_comms(ranks);
-    tuttiUniqueId id;
-    harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    const tuttiUniqueId id = harness::new_id();
     const tuttiConfig_t config = config_of(way);
     std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
     tuttiGroupStart();
     for (int r = 0; r < ranks; ++r) tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(r)], ranks, id, r, &config);
-    harness::require_success(tuttiGroupEnd(), "tuttiCommInitRankConfig");
+    harness::must_succeed(tuttiGroupEnd(), "tuttiCommInitRankConfig");
     return comms;
 }
 
@@ -44,11 +42,11 @@ void live(Way way, bool split) {
         harness::check(sums_up(comm), "sum");
         tuttiComm_t part = nullptr;
         if (split) {
-            harness::require_success(tuttiCommSplit(comm, 0, r, &part, nullptr), "split");
+            harness::must_succeed(tuttiCommSplit(comm, 0, r, &part, nullptr), "split");
             harness::check(sums_up(part), "sum of the part");
-            harness::require_success(tuttiCommDestroy(part), "destroy");
+            harness::must_succeed(tuttiCommDestroy(part), "destroy");
         }
-        harness::require_success(tuttiCommDestroy(comm), "destroy");
+        harness::must_succeed(tuttiCommDestroy(comm), "destroy");
     });
 }
 
@@ -136,7 +134,7 @@ TEST_CASE("signals disturb nothing that waits") {
                 if (i % 5 == r) usleep(5000);  // the other one sleeps
                 harness::run_case({harness::Case::What::all_reduce, 30'000}, comm, r, 2);
             }
-            harness::require_success(tuttiCommDestroy(comm), "destroy");
+            harness::must_succeed(tuttiCommDestroy(comm), "destroy");
         });
     }
 }

@@ -96,7 +96,7 @@ tuttiResult_t scaled(Party& p) {
     return call.first();
 }
 
-/// Of memory that the peers map.
+/// An operation on memory that the peers map.
 tuttiResult_t mapped(Party& p) {
     constexpr std::size_t n = 50'000;
     Calls call(p);

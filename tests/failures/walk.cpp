@@ -26,7 +26,7 @@ struct Ended {
 std::vector<Party> make_parties(const Operation& operation, Way way, int ranks) {
     std::vector<Party> all(static_cast<std::size_t>(ranks));
     tuttiUniqueId id{};
-    if (way != Way::local) harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    if (way != Way::local) harness::must_succeed(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
     std::vector<tuttiComm_t> comms(all.size());
     const tuttiConfig_t config = config_of(way);
     if (!operation.makes_comm && way == Way::local) {
@@ -35,7 +35,7 @@ std::vector<Party> make_parties(const Operation& operation, Way way, int ranks) 
         tuttiGroupStart();
         for (int r = 0; r < ranks; ++r)
             tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(r)], ranks, id, r, &config);
-        harness::require_success(tuttiGroupEnd(), "tuttiCommInitRankConfig");
+        harness::must_succeed(tuttiGroupEnd(), "tuttiCommInitRankConfig");
     }
     for (int r = 0; r < ranks; ++r) {
         Party& p = all[static_cast<std::size_t>(r)];
@@ -119,7 +119,7 @@ std::string judge(const Operation& operation, const std::vector<Ended>& ended, c
         told = told || tells(kind, e.text);
         if (must_not_matter(kind)) return who + "an error: " + e.text;
         if (e.text.empty()) return who + "an error without a word";
-        // Of a rank that can't even begin to join, the others do not hear.
+        // The others do not hear of a rank that fails before it begins to join.
         if (e.result == tuttiTimeout && kind != Kind::connections &&
             mentions(e.text, {"did not arrive", "could not connect", "could not reach the place"}))
             continue;
@@ -136,7 +136,7 @@ std::string judge(const Operation& operation, const std::vector<Ended>& ended, c
 /// A handle that was destroyed keeps its lock until it serves again, which is after 256 others.
 void renew_handles() {
     for (int i = 0; i < 300; ++i)
-        harness::require_success(tuttiCommDestroy(harness::make_comms(1)[0]), "tuttiCommDestroy");
+        harness::must_succeed(tuttiCommDestroy(harness::make_comms(1)[0]), "tuttiCommDestroy");
 }
 
 /// Once what is kept for a while has gone, too.

@@ -71,7 +71,7 @@ tuttiConfig_t config_of(Way way);
 /// One-element sum over all ranks; false: it was an error, or wrong.
 bool sums_up(tuttiComm_t comm);
 
-/// Of the data-parallel layer, and with files (training.cpp).
+/// Operations of the data-parallel layer, and those with files (training.cpp).
 std::vector<Operation> training();
 
 /// All, or those of these names.

@@ -1,5 +1,4 @@
 // The command lines of tutti-run, tutti-plan, tutti-tune, tutti-topo and the *_perf programs.
-#include <cmath>
 
 #include "algorithms/prove.hpp"
 #include "fuzz.hpp"

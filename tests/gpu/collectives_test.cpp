@@ -16,9 +16,7 @@
 #include "schedule/json.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::EmulatedGpus;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -93,7 +91,7 @@ TEST_CASE("GPUs: every algorithm") {
 }
 
 TEST_CASE("GPUs: a user's algorithm") {
-    // 4 ranks add into rank 0: 0 + 3 + 1 + 2, an order of which the sum below tells.
+    // 4 ranks add into rank 0: 0 + 3 + 1 + 2; the bits of the sum below depend on that order.
     ProgramSet set{Collective::all_reduce, 4, 0, {}, 0, {}, {}};
     for (Rank r = 0; r < 4; ++r) set.programs.push_back(program_for({Collective::all_reduce, r, 4}));
     set.programs[0].step({input(0), recv(3), recv(1), recv(2)}, {output(0), send(1), send(2), send(3)}, true);
@@ -112,7 +110,7 @@ TEST_CASE("GPUs: a user's algorithm") {
         world.each([&](int rank, void* stream) {
             auto* x = reinterpret_cast<float*>(world.gpus().allocate(world.device(rank), sizeof(float)));
             *x = rank == 0 ? 1e8f : rank == 3 ? -1e8f : 1;
-            harness::require_success(tuttiAllReduce(x, x, 1, tuttiFloat32, tuttiSum, world.comm(rank), stream), name);
+            harness::must_succeed(tuttiAllReduce(x, x, 1, tuttiFloat32, tuttiSum, world.comm(rank), stream), name);
             world.gpus().synchronize_stream(stream);
             harness::check(*x == (name == std::string("star") ? 2 : 0), name);
             world.gpus().free(world.device(rank), reinterpret_cast<std::byte*>(x));
@@ -155,14 +153,14 @@ TEST_CASE("GPUs: send and receive, to others and to oneself, small and large") {
             auto* in = reinterpret_cast<int*>(gpus.allocate(world.device(rank), bytes * ranks));
             for (std::size_t i = 0; i < count; ++i) out[i] = rank * 1000 + static_cast<int>(i % 999);
             tuttiComm_t comm = world.comm(rank);
-            harness::require_success(tuttiGroupStart(), "start");
+            harness::must_succeed(tuttiGroupStart(), "start");
             for (int peer = 0; peer < ranks; ++peer) {
-                harness::require_success(tuttiSend(out, count, tuttiInt32, peer, comm, stream), "send");
-                harness::require_success(
+                harness::must_succeed(tuttiSend(out, count, tuttiInt32, peer, comm, stream), "send");
+                harness::must_succeed(
                     tuttiRecv(in + static_cast<std::size_t>(peer) * count, count, tuttiInt32, peer, comm, stream),
                     "recv");
             }
-            harness::require_success(tuttiGroupEnd(), "end");
+            harness::must_succeed(tuttiGroupEnd(), "end");
             gpus.synchronize_stream(stream);
             for (int peer = 0; peer < ranks; ++peer)
                 for (std::size_t i = 0; i < count; i += 97)
@@ -233,7 +231,7 @@ TEST_CASE("GPUs: uneven collectives, with zeros and skews, in place and not") {
         for (harness::uneven::Case c : cases) {
             c.gpus = &world.gpus();
             harness::uneven::Caller caller(c, rank, ranks);
-            harness::require_success(caller.call(world.comm(rank), stream), name_of(c.what).data());
+            harness::must_succeed(caller.call(world.comm(rank), stream), name_of(c.what).data());
             world.gpus().synchronize_stream(stream);
             caller.check();
         }
@@ -250,8 +248,8 @@ TEST_CASE("GPUs: a pre-multiplied sum takes its scalar from the device when it r
         *scalar = static_cast<float>(rank + 2);
         tuttiRedOp_t op;
         tuttiComm_t comm = world.comm(rank);
-        harness::require_success(tuttiRedOpCreatePreMulSum(&op, scalar, tuttiFloat32, tuttiScalarDevice, comm), "op");
-        harness::require_success(tuttiAllReduce(data, data, 16, tuttiFloat32, op, comm, stream), "all_reduce");
+        harness::must_succeed(tuttiRedOpCreatePreMulSum(&op, scalar, tuttiFloat32, tuttiScalarDevice, comm), "op");
+        harness::must_succeed(tuttiAllReduce(data, data, 16, tuttiFloat32, op, comm, stream), "all_reduce");
         gpus.synchronize_stream(stream);
         for (int i = 0; i < 16; ++i) harness::check(data[i] == static_cast<float>(5 * i), "a sum is wrong");
         gpus.free(0, reinterpret_cast<std::byte*>(data));
@@ -275,15 +273,15 @@ TEST_CASE("GPUs: a communicator is split, shrunk, and what comes of it runs") {
                        .gpus = &world.gpus(),
                        .device = world.device(rank)};
         tuttiComm_t part = nullptr, rest = nullptr;
-        harness::require_success(tuttiCommSplit(world.comm(rank), rank % 2, -rank, &part, nullptr), "split");
+        harness::must_succeed(tuttiCommSplit(world.comm(rank), rank % 2, -rank, &part, nullptr), "split");
         harness::run_case(sum, part, rank == 0 ? 1 : 0, rank == 1 ? 1 : 2, stream);
-        harness::require_success(tuttiCommDestroy(part), "destroy");
+        harness::must_succeed(tuttiCommDestroy(part), "destroy");
         const int excluded = 1;
         if (rank != 1) {
-            harness::require_success(
-                tuttiCommShrink(world.comm(rank), &excluded, 1, &rest, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+            harness::must_succeed(tuttiCommShrink(world.comm(rank), &excluded, 1, &rest, nullptr, TUTTI_SHRINK_DEFAULT),
+                                  "shrink");
             harness::run_case(sum, rest, rank / 2, 2, stream);
-            harness::require_success(tuttiCommDestroy(rest), "destroy");
+            harness::must_succeed(tuttiCommDestroy(rest), "destroy");
         }
     });
 }
@@ -293,10 +291,10 @@ TEST_CASE("GPUs: a suspended communicator has no memory on them, and runs again 
     const std::size_t with_it = world.gpus().allocations();
     for (int round = 0; round < 2; ++round) {
         world.run({{Case::What::all_reduce, 1025}, {Case::What::all_gather, 70}});
-        world.each([&](int rank, void*) { harness::require_success(tuttiCommSuspend(world.comm(rank)), "suspend"); });
+        world.each([&](int rank, void*) { harness::must_succeed(tuttiCommSuspend(world.comm(rank)), "suspend"); });
         CHECK(with_it > 0);
         CHECK(world.gpus().allocations() == 0);
-        world.each([&](int rank, void*) { harness::require_success(tuttiCommResume(world.comm(rank)), "resume"); });
+        world.each([&](int rank, void*) { harness::must_succeed(tuttiCommResume(world.comm(rank)), "resume"); });
     }
     world.run({{Case::What::all_reduce, 1025}});
 }

@@ -10,9 +10,7 @@
 #include "transport/verbs/net.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::EmulatedGpus;
-using harness::fake_verbs;
+using namespace tutti::harness;
 
 namespace {
 

@@ -1,6 +1,5 @@
 // What GPU communicators refuse, and how they end.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "gpu/world.hpp"
@@ -55,7 +54,7 @@ TEST_CASE("GPUs: memory of tuttiMemAllocDevice") {
         for (int i = 0; i < 100; ++i) CHECK(std::exchange(memory[rank][i], static_cast<float>(i + rank)) == 0);
     }
     world.each([&](int rank, void* stream) {
-        harness::require_success(
+        harness::must_succeed(
             tuttiAllReduce(memory[rank], memory[rank], 100, tuttiFloat32, tuttiSum, world.comm(rank), stream), "sum");
         world.gpus().synchronize_stream(stream);
     });
@@ -90,10 +89,10 @@ TEST_CASE("GPUs: buffers that a rank does not use may be anything") {
         float host = 0;  // only the root's is used
         for (std::size_t i = 0; i < count; ++i) mine[i] = static_cast<float>(rank + 1);
         tuttiComm_t comm = world.comm(rank);
-        harness::require_success(
+        harness::must_succeed(
             tuttiReduce(mine, rank == root ? mine : &host, count, tuttiFloat32, tuttiSum, root, comm, stream),
             "reduce");
-        harness::require_success(
+        harness::must_succeed(
             tuttiBroadcast(rank == root ? mine : &host, mine, count, tuttiFloat32, root, comm, stream), "broadcast");
         world.gpus().synchronize_stream(stream);
         for (std::size_t i = 0; i < count; ++i) harness::check(mine[i] == 6, "wrong result");
@@ -142,7 +141,7 @@ TEST_CASE("GPUs: ranks that call different things are told so") {
         auto* const data = world.gpus().allocate(world.device(rank), 800'000);
         tuttiComm_t comm = world.comm(rank);
         const std::size_t count = rank == 0 ? 100'000 : 99'000;
-        harness::require_success(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, comm, stream), "call");
+        harness::must_succeed(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, comm, stream), "call");
         harness::check(await_error(comm) == tuttiInvalidUsage, "not noticed");
         harness::check(text_of_error(comm).find("calls all_reduce(count ") != std::string::npos, text_of_error(comm));
         world.gpus().synchronize_stream(stream);
@@ -206,7 +205,7 @@ TEST_CASE("GPUs: with check, calls without elements on all ranks are nothing") {
     GpuWorld world(2, 2, &config);
     world.each([&](int rank, void* stream) {
         for (int i = 0; i < 2; ++i)
-            harness::require_success(
-                tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, world.comm(rank), stream), "call");
+            harness::must_succeed(tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, world.comm(rank), stream),
+                                  "call");
     });
 }

@@ -9,8 +9,7 @@
 #include "harness/uneven.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::Where;
+using namespace tutti::harness;
 
 namespace {
 
@@ -18,7 +17,7 @@ constexpr Case::What all_collectives[] = {Case::What::all_reduce, Case::What::re
                                           Case::What::broadcast,  Case::What::reduce,         Case::What::all_to_all,
                                           Case::What::gather,     Case::What::scatter};
 
-/// Who is where: a device of every rank, -1 for a CPU.
+/// The placement: each rank's device; -1 if it is on a CPU.
 struct Layout {
     const char* name;
     std::vector<int> devices;
@@ -91,7 +90,7 @@ TEST_CASE("GPUs through host memory: uneven collectives, with a CPU among the ra
         for (harness::uneven::Case c : cases) {
             c.gpus = world.device(rank) < 0 ? nullptr : &world.gpus();
             harness::uneven::Caller caller(c, rank, 3);
-            harness::require_success(caller.call(world.comm(rank), stream), name_of(c.what).data());
+            harness::must_succeed(caller.call(world.comm(rank), stream), name_of(c.what).data());
             if (c.gpus != nullptr) world.gpus().synchronize_stream(stream);
             caller.check();
         }
@@ -154,11 +153,10 @@ TEST_CASE("GPUs: a captured graph is replayed, by p2p, through host memory, over
             std::fill(data, data + count, 1.0f);
             gpus.begin_capture(stream);
             for (const std::size_t part : {count, std::size_t{3}})  // slots, or lines and cells
-                harness::require_success(tuttiAllReduce(data, data, part, tuttiFloat32, tuttiSum, comm, stream),
-                                         "call");
+                harness::must_succeed(tuttiAllReduce(data, data, part, tuttiFloat32, tuttiSum, comm, stream), "call");
             const auto graph = gpus.end_capture(stream);
             for (int replay = 0; replay < 5; ++replay) gpus.replay(graph, stream);
-            harness::require_success(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiAvg, comm, stream), "call");
+            harness::must_succeed(tuttiAllReduce(data, data, count, tuttiFloat32, tuttiAvg, comm, stream), "call");
             gpus.synchronize_stream(stream);
             harness::check(data[0] == 1024 && data[2] == 1024, "the first elements are wrong");
             harness::check(data[3] == 32 && data[count - 1] == 32, "the other elements are wrong");
@@ -219,7 +217,7 @@ TEST_CASE("GPUs through host memory: what one rank does wrong, ranks of both kin
         CHECK(call(world, 0, host.data(), count) == tuttiTimeout);
         CHECK(harness::mentions(world.comm(0), {"for a message from rank 1 in all_reduce"}));
     }
-    {  // different calls: whoever sees it first
+    {  // different calls: either rank may see it first
         GpuWorld world({-1, 0}, false, &config);
         with_device_memory(world, [&](float* data) {
             CHECK(call(world, 1, data, count - 1000) == tuttiSuccess);
@@ -303,11 +301,11 @@ TEST_CASE("GPUs through host memory: a communicator of GPUs and a CPU is split")
     GpuWorld world({0, -1, 1}, false);
     world.each([&](int rank, void* stream) {
         tuttiComm_t part = nullptr;
-        harness::require_success(tuttiCommSplit(world.comm(rank), rank == 0 ? 1 : 0, rank, &part, nullptr), "split");
+        harness::must_succeed(tuttiCommSplit(world.comm(rank), rank == 0 ? 1 : 0, rank, &part, nullptr), "split");
         Case sum{.what = Case::What::all_reduce, .count = 1025, .where = Where::in_place};
         sum.gpus = world.device(rank) < 0 ? nullptr : &world.gpus();
         sum.device = world.device(rank);
         harness::run_case(sum, part, rank == 2 ? 1 : 0, rank == 0 ? 1 : 2, stream);
-        harness::require_success(tuttiCommDestroy(part), "destroy");
+        harness::must_succeed(tuttiCommDestroy(part), "destroy");
     });
 }

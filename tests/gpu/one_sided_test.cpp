@@ -8,15 +8,9 @@
 #include "harness/catch.hpp"
 
 using namespace tutti;
-using harness::check;
-using harness::mentions;
-using harness::require_success;
+using namespace tutti::harness;
 
 namespace {
-
-bool says(std::initializer_list<const char*> words) {
-    return mentions(nullptr, words);
-}
 
 tuttiConfig_t with_timeout(int ms) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -35,8 +29,7 @@ class Part {
     Part(GpuWorld& world, int rank, std::size_t bytes, std::byte fill = std::byte{7})
         : world_(world), rank_(rank), memory_(world.gpus().allocate(world.device(rank), bytes)) {
         std::memset(memory_, static_cast<int>(fill), bytes);
-        require_success(tuttiCommWindowRegister(world.comm(rank), memory_, bytes, &window_, TUTTI_WIN_DEFAULT),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(world.comm(rank), memory_, bytes, &window_, TUTTI_WIN_DEFAULT), "window");
     }
     ~Part() {
         tuttiCommWindowDeregister(world_.comm(rank_), window_);
@@ -82,8 +75,8 @@ void ring_of_puts(GpuWorld& world, int rank, int ranks, std::size_t bytes, std::
     };
     for (int round = 0; round < 2; ++round) {
         for (std::size_t i = 0; i < bytes; ++i) data[shift + i] = value(rank, i, round);
-        require_success(part.put(data + shift, bytes, next, offset), "put");
-        require_success(wait_for(world, rank, before, 1), "wait");
+        must_succeed(part.put(data + shift, bytes, next, offset), "put");
+        must_succeed(wait_for(world, rank, before, 1), "wait");
         world.gpus().synchronize_stream(world.stream(rank));
         for (std::size_t i = 0; i < bytes; ++i)
             check(part.memory()[offset + i] == value(before, i, round), "a wrong byte was put");
@@ -93,15 +86,15 @@ void ring_of_puts(GpuWorld& world, int rank, int ranks, std::size_t bytes, std::
             check(part.memory()[offset + bytes + i] == std::byte{7}, "what lies behind was written");
         std::byte* const got = data + shift + bytes + 1;
         std::memset(got, 7, bytes + shift + 1);
-        require_success(part.get(got + shift, bytes, next, offset), "get");  // what was put there
+        must_succeed(part.get(got + shift, bytes, next, offset), "get");  // what was put there
         world.gpus().synchronize_stream(world.stream(rank));
         for (std::size_t i = 0; i < bytes; ++i) check(got[shift + i] == value(rank, i, round), "a wrong byte was got");
         for (std::size_t i = 0; i < shift; ++i) check(got[i] == std::byte{7}, "what lies before was written");
         check(got[shift + bytes] == std::byte{7}, "what lies behind was written");
-        require_success(tuttiSignal(before, 5, 0, 0, world.comm(rank), world.stream(rank)), "signal");  // put again
-        require_success(tuttiSignal(next, 6, 0, 0, world.comm(rank), world.stream(rank)), "signal");    // it was read
-        require_success(wait_for(world, rank, next, 1, 5), "wait");
-        require_success(wait_for(world, rank, before, 1, 6), "wait");
+        must_succeed(tuttiSignal(before, 5, 0, 0, world.comm(rank), world.stream(rank)), "signal");  // put again
+        must_succeed(tuttiSignal(next, 6, 0, 0, world.comm(rank), world.stream(rank)), "signal");    // it was read
+        must_succeed(wait_for(world, rank, next, 1, 5), "wait");
+        must_succeed(wait_for(world, rank, before, 1, 6), "wait");
         world.gpus().synchronize_stream(world.stream(rank));
     }
     world.gpus().free(world.device(rank), data);
@@ -197,7 +190,7 @@ TEST_CASE("GPUs: waits take the signals that they have waited for") {
     REQUIRE(tuttiWaitSignal(5, rest, world.comm(1), world.stream(1)) == tuttiSuccess);
     REQUIRE(tuttiWaitSignal(0, nullptr, world.comm(1), world.stream(1)) == tuttiSuccess);
     world.gpus().synchronize_stream(world.stream(1));
-    // One is left, and no more.
+    // Exactly one signal is left.
     REQUIRE(wait_for(world, 1, 0, 2) == tuttiSuccess);
     std::atomic<bool> ended{false};
     const auto note = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); };
@@ -252,24 +245,24 @@ TEST_CASE("GPUs: in a group puts don't wait for collectives, nor these for waits
         tuttiComm_t comm = world.comm(rank);
         auto* const data = reinterpret_cast<float*>(world.gpus().allocate(0, 64));
         const auto sum = [&] {
-            require_success(tuttiAllReduce(data, data, 16, tuttiFloat32, tuttiSum, comm, stream), "sum");
+            must_succeed(tuttiAllReduce(data, data, 16, tuttiFloat32, tuttiSum, comm, stream), "sum");
         };
-        require_success(tuttiGroupStart(), "group");
+        must_succeed(tuttiGroupStart(), "group");
         if (rank == 0) {
-            require_success(wait_for(world, 0, 1, 1), "wait");
+            must_succeed(wait_for(world, 0, 1, 1), "wait");
             sum();
-            require_success(tuttiSignal(1, 0, 0, 0, comm, stream), "signal");
+            must_succeed(tuttiSignal(1, 0, 0, 0, comm, stream), "signal");
         }
-        require_success(tuttiGroupEnd(), "group");
+        must_succeed(tuttiGroupEnd(), "group");
         if (rank == 1) {
-            require_success(wait_for(world, 1, 0, 1), "wait");
+            must_succeed(wait_for(world, 1, 0, 1), "wait");
             sum();
-            require_success(tuttiSignal(0, 0, 0, 0, comm, stream), "signal");
+            must_succeed(tuttiSignal(0, 0, 0, 0, comm, stream), "signal");
         }
         world.gpus().synchronize_stream(stream);
         tuttiResult_t error = tuttiSuccess;
-        require_success(tuttiCommGetAsyncError(comm, &error), "error");
-        require_success(error, "what was enqueued");
+        must_succeed(tuttiCommGetAsyncError(comm, &error), "error");
+        must_succeed(error, "what was enqueued");
         world.gpus().free(0, reinterpret_cast<std::byte*>(data));
     });
 }
@@ -282,11 +275,11 @@ TEST_CASE("GPUs: what is put is what the stream has made before, and comes befor
         auto* const got = reinterpret_cast<float*>(pair[rank].memory());
         for (int i = 0; i < 1000; ++i) data[i] = static_cast<float>(i * (rank + 1));
         tuttiComm_t comm = world.comm(rank);
-        require_success(tuttiAllReduce(data, data, 1000, tuttiFloat32, tuttiSum, comm, stream), "sum");
-        require_success(
-            tuttiPutSignal(data, 1000, tuttiFloat32, 1 - rank, pair[rank].window(), 0, 0, 0, 0, comm, stream), "put");
-        require_success(wait_for(world, rank, 1 - rank, 1), "wait");
-        require_success(tuttiAllReduce(got, got, 1000, tuttiFloat32, tuttiSum, comm, stream), "sum of what was put");
+        must_succeed(tuttiAllReduce(data, data, 1000, tuttiFloat32, tuttiSum, comm, stream), "sum");
+        must_succeed(tuttiPutSignal(data, 1000, tuttiFloat32, 1 - rank, pair[rank].window(), 0, 0, 0, 0, comm, stream),
+                     "put");
+        must_succeed(wait_for(world, rank, 1 - rank, 1), "wait");
+        must_succeed(tuttiAllReduce(got, got, 1000, tuttiFloat32, tuttiSum, comm, stream), "sum of what was put");
         world.gpus().synchronize_stream(stream);
         for (int i = 0; i < 1000; ++i) check(got[i] == static_cast<float>(6 * i), "wrong result");
         world.gpus().free(world.device(rank), reinterpret_cast<std::byte*>(data));
@@ -300,14 +293,14 @@ TEST_CASE("GPUs: puts, signals and waits in a graph") {
     world.each([&](int rank, void* stream) {
         const auto r = static_cast<std::size_t>(rank);
         world.gpus().begin_capture(stream);
-        require_success(wait_for(world, rank, 1 - rank, 1, 4), "wait until it may put again");
-        require_success(pair[rank].put(pair[rank].memory(), 16, 1 - rank, 100), "put");
-        require_success(pair[rank].get(pair[rank].memory() + 200, 16, 1 - rank, 100), "get");
-        require_success(wait_for(world, rank, 1 - rank, 1), "wait");
+        must_succeed(wait_for(world, rank, 1 - rank, 1, 4), "wait until it may put again");
+        must_succeed(pair[rank].put(pair[rank].memory(), 16, 1 - rank, 100), "put");
+        must_succeed(pair[rank].get(pair[rank].memory() + 200, 16, 1 - rank, 100), "get");
+        must_succeed(wait_for(world, rank, 1 - rank, 1), "wait");
         graphs[r] = world.gpus().end_capture(stream);
         for (int replay = 0; replay < 3; ++replay) {
             std::memset(pair[rank].memory(), 20 * replay + rank, 16);
-            require_success(tuttiSignal(1 - rank, 4, 0, 0, world.comm(rank), stream), "signal");
+            must_succeed(tuttiSignal(1 - rank, 4, 0, 0, world.comm(rank), stream), "signal");
             world.gpus().replay(graphs[r], stream);
             world.gpus().synchronize_stream(stream);
             check(pair[rank].memory()[115] == static_cast<std::byte>(20 * replay + 1 - rank), "it was not put again");
@@ -375,13 +368,13 @@ TEST_CASE("GPUs: windows of memory that ranks can't reach are refused on all ran
             check(tuttiCommWindowRegister(comm, mine, bytes, &window, TUTTI_WIN_DEFAULT) == tuttiInvalidArgument,
                   "it was not refused");
             check(says({"rank 1: ", why[i]}), std::string("another reason: ") + tuttiGetLastError(nullptr));
-            require_success(tuttiCommWindowRegister(comm, mine, bytes, &window, TUTTI_WIN_BEST_EFFORT), "window");
+            must_succeed(tuttiCommWindowRegister(comm, mine, bytes, &window, TUTTI_WIN_BEST_EFFORT), "window");
             if (rank == 0)
                 check(tuttiPutSignal(good, 1, tuttiUint8, 1, window, 0, 0, 0, 0, comm, world.stream(0)) ==
                               tuttiInvalidUsage &&
                           says({"puts and gets do not reach the window", "rank 1: "}),
                       "a put was not refused");
-            require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+            must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
         });
     world.gpus().free(0, good);
     world.gpus().free(1, pool);
@@ -468,8 +461,8 @@ TEST_CASE("GPUs: nobody writes to memory of a window after its owner got it back
     harness::run(2, [&](int rank) {
         tuttiComm_t comm = comms[rank];
         tuttiWindow_t window;
-        require_success(tuttiCommWindowRegister(comm, rank == 1 ? memory : nullptr, rank == 1 ? bytes : 0, &window, 0),
-                        "window");
+        must_succeed(tuttiCommWindowRegister(comm, rank == 1 ? memory : nullptr, rank == 1 ? bytes : 0, &window, 0),
+                     "window");
         if (rank == 0) {
             void* const stream = gpus.make_stream(0);
             tuttiResult_t result = tuttiSuccess;
@@ -485,14 +478,14 @@ TEST_CASE("GPUs: nobody writes to memory of a window after its owner got it back
             return;
         }
         while (puts < 6) std::this_thread::yield();
-        if (how == 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
-        if (how == 1) require_success(tuttiCommAbort(comm), "abort");
-        if (how == 2) require_success(tuttiCommDestroy(comm), "destroy");
+        if (how == 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how == 1) must_succeed(tuttiCommAbort(comm), "abort");
+        if (how == 2) must_succeed(tuttiCommDestroy(comm), "destroy");
         std::memset(memory, 0, bytes);
         while (!stopped) std::this_thread::yield();
         for (std::size_t i = 0; i < bytes; ++i) check(memory[i] == std::byte{0}, "it was written to afterwards");
         if (how == 0) tuttiCommAbort(comm);
-        if (how != 0) require_success(tuttiCommWindowDeregister(comm, window), "deregister");
+        if (how != 0) must_succeed(tuttiCommWindowDeregister(comm, window), "deregister");
     });
     tuttiCommAbort(comms[0]);
     gpus.free(1, memory);

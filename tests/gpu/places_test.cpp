@@ -1,5 +1,4 @@
-// Who reaches whom by p2p: a pure function of the infos, the same seen from both ends.
-#include <algorithm>
+// Which ranks reach each other by p2p: a pure function of the endpoint infos, with one result at both ends.
 #include <string>
 #include <vector>
 

@@ -14,8 +14,7 @@
 #include "transport/plugin/plugin_net.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::EmulatedGpus;
+using namespace tutti::harness;
 
 namespace {
 
@@ -147,7 +146,7 @@ TEST_CASE("GPUDirect by plugins: memory that is refused later loses the link, an
     std::byte* data[] = {world->gpus().allocate(0, 40'000), world->gpus().allocate(1, 40'000)};
     for (int r : {0, 1})
         tuttiAllReduce(data[r], data[r], 10'000, tuttiFloat32, tuttiSum, world->comm(r), world->stream(r));
-    // Of the two ends that lose it the first to tell is heard by all: with the plugin's reason, or that the peer
+    // All ranks hear from the first of the two ends to report the loss: with the plugin's reason, or that the peer
     // closed.
     for (int r : {0, 1}) CHECK(await_error(world->comm(r)) == tuttiRemoteError);
     for (int r : {0, 1}) CHECK(harness::mentions(world->comm(r), {"lost its connection with"}));

@@ -102,7 +102,7 @@ struct Self {
         if (task == "order") config.timeoutMs = 5000;
         if (task == "explain") config.timeoutMs = 300, config.initTimeoutMs = 10'000;
         if (task.ends_with("contained") && !through_shm()) return;
-        harness::require_success(tuttiCommInitEnv(&comm, &config), "init");
+        harness::must_succeed(tuttiCommInitEnv(&comm, &config), "init");
         tuttiCommUserRank(comm, &rank);
         tuttiCommCount(comm, &ranks);
     }
@@ -158,25 +158,24 @@ void lend(Self& self) {
     } registered[2];
     const auto renew = [&](From from, bool registers) {
         for (Registered& r : registered) {
-            if (r.handle != nullptr) harness::require_success(tuttiCommDeregister(self.comm, r.handle), "deregister");
+            if (r.handle != nullptr) harness::must_succeed(tuttiCommDeregister(self.comm, r.handle), "deregister");
             if (r.from == From::library)
-                harness::require_success(tuttiMemFree(r.memory), "free");
+                harness::must_succeed(tuttiMemFree(r.memory), "free");
             else
                 self.gpus.free(self.device, static_cast<std::byte*>(r.memory));
             r = {.from = from};
             if (from == From::library)
-                harness::require_success(tuttiMemAllocDevice(&r.memory, bytes, self.device), "memory");
+                harness::must_succeed(tuttiMemAllocDevice(&r.memory, bytes, self.device), "memory");
             else
                 r.memory = from == From::pool ? self.gpus.allocate_from_pool(self.device, bytes)
                                               : self.gpus.allocate(self.device, bytes);
-            if (registers)
-                harness::require_success(tuttiCommRegister(self.comm, r.memory, bytes, &r.handle), "register");
+            if (registers) harness::must_succeed(tuttiCommRegister(self.comm, r.memory, bytes, &r.handle), "register");
         }
         in = static_cast<float*>(registered[0].memory), out = static_cast<float*>(registered[1].memory);
     };
     const auto enqueue = [&] {
-        harness::require_success(tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, self.comm, self.stream),
-                                 "all-reduce");
+        harness::must_succeed(tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, self.comm, self.stream),
+                              "all-reduce");
     };
     const auto fill = [&] {
         ++calls;
@@ -215,10 +214,10 @@ void lend(Self& self) {
     }
 
     // What is still registered is deregistered.
-    harness::require_success(tuttiCommDestroy(std::exchange(self.comm, nullptr)), "destroy");
+    harness::must_succeed(tuttiCommDestroy(std::exchange(self.comm, nullptr)), "destroy");
     for (Registered& r : registered)
         if (r.from == From::library)
-            harness::require_success(tuttiMemFree(r.memory), "free");
+            harness::must_succeed(tuttiMemFree(r.memory), "free");
         else
             self.gpus.free(self.device, static_cast<std::byte*>(r.memory));
 }
@@ -244,15 +243,15 @@ void keep_promise(Self& self) {
     int* const memory = reinterpret_cast<int*>(self.gpus.allocate(self.device, (2 * most + before) * sizeof(int)));
     int *const in = memory + before, *const out = in + most;
     tuttiWindow_t window = nullptr;
-    harness::require_success(tuttiCommWindowRegister(self.comm, in, 2 * most * sizeof(int), &window,
-                                                     TUTTI_WIN_BEST_EFFORT | TUTTI_WIN_COLL_SYMMETRIC),
-                             "window");
+    harness::must_succeed(tuttiCommWindowRegister(self.comm, in, 2 * most * sizeof(int), &window,
+                                                  TUTTI_WIN_BEST_EFFORT | TUTTI_WIN_COLL_SYMMETRIC),
+                          "window");
     const auto fill = [&](std::size_t count, int salt) {
         for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<int>(i % 1009) + self.rank * salt;
     };
     const auto all_reduce = [&](std::size_t count) {
-        harness::require_success(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, self.comm, self.stream),
-                                 "all-reduce");
+        harness::must_succeed(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, self.comm, self.stream),
+                              "all-reduce");
     };
     const auto check = [&](std::size_t count, int salt) {
         self.gpus.synchronize_stream(self.stream);
@@ -280,17 +279,17 @@ void keep_promise(Self& self) {
     }
     if (longest_so_far() <= in_call) _exit(46);
     for (std::size_t r = 0; r < all; ++r) std::fill_n(in + r * 100'000, 100'000, self.rank * 10 + static_cast<int>(r));
-    harness::require_success(tuttiAlltoAll(in, out, 100'000, tuttiInt32, self.comm, self.stream), "all-to-all");
+    harness::must_succeed(tuttiAlltoAll(in, out, 100'000, tuttiInt32, self.comm, self.stream), "all-to-all");
     self.gpus.synchronize_stream(self.stream);
     for (std::size_t i = 0; i < 100'000 * all; ++i)
         if (out[i] != static_cast<int>(i / 100'000) * 10 + self.rank) _exit(47);
-    harness::require_success(tuttiAllGather(in, out, 200'000, tuttiInt32, self.comm, self.stream), "all-gather");
-    harness::require_success(tuttiReduceScatter(out, in, 200'000, tuttiInt32, tuttiMax, self.comm, self.stream),
-                             "reduce-scatter");
+    harness::must_succeed(tuttiAllGather(in, out, 200'000, tuttiInt32, self.comm, self.stream), "all-gather");
+    harness::must_succeed(tuttiReduceScatter(out, in, 200'000, tuttiInt32, tuttiMax, self.comm, self.stream),
+                          "reduce-scatter");
     self.gpus.synchronize_stream(self.stream);
     for (std::size_t i = 0; i < 200'000; ++i)
         if (in[i] != self.rank * 10 + static_cast<int>(i / 100'000)) _exit(48);
-    harness::require_success(tuttiCommWindowDeregister(self.comm, window), "deregister");
+    harness::must_succeed(tuttiCommWindowDeregister(self.comm, window), "deregister");
     fill(most, 3);
     all_reduce(most);
     check(most, 3);
@@ -303,8 +302,8 @@ void break_promise(Self& self) {
     std::byte* const memory = self.gpus.allocate(self.device, bytes);
     std::byte* const other = self.gpus.allocate(self.device, bytes);
     tuttiWindow_t window = nullptr;
-    harness::require_success(tuttiCommWindowRegister(self.comm, memory, bytes, &window, TUTTI_WIN_COLL_SYMMETRIC),
-                             "window");
+    harness::must_succeed(tuttiCommWindowRegister(self.comm, memory, bytes, &window, TUTTI_WIN_COLL_SYMMETRIC),
+                          "window");
     void* const mine = self.rank == 1 ? other : memory;
     tuttiResult_t result = tuttiAllReduce(mine, mine, count, tuttiInt32, tuttiSum, self.comm, self.stream);
     if (result == tuttiSuccess) self.gpus.synchronize_stream(self.stream);
@@ -323,11 +322,11 @@ void keep_order(Self& self, bool as_graphs) {
     constexpr std::size_t count = 100'000;
     tuttiComm_t comms[] = {self.comm, nullptr};
     void* streams[] = {self.stream, self.gpus.make_stream(self.device)};
-    harness::require_success(tuttiCommSplit(self.comm, 0, self.rank, &comms[1], nullptr), "split");
+    harness::must_succeed(tuttiCommSplit(self.comm, 0, self.rank, &comms[1], nullptr), "split");
     int* data[2];
     harness::EmulatedGpus::Graph graphs[2];
     const auto all_reduce = [&](int which) {
-        harness::require_success(
+        harness::must_succeed(
             tuttiAllReduce(data[which], data[which], count, tuttiInt32, tuttiSum, comms[which], streams[which]),
             "all-reduce");
     };
@@ -355,7 +354,7 @@ void keep_order(Self& self, bool as_graphs) {
         for (std::size_t i = 0; i < count; i += 13)
             if (data[which][i] != 3 + 2 * which) _exit(63 + which);
     }
-    harness::require_success(tuttiCommDestroy(comms[1]), "destroy");
+    harness::must_succeed(tuttiCommDestroy(comms[1]), "destroy");
     self.gpus.destroy_stream(streams[1]);
 }
 
@@ -381,8 +380,8 @@ void outlive_rank_1(Self& self) {
 void explain_without_rank_1(Self& self) {
     std::byte* const data = self.gpus.allocate(self.device, 4096);
     const auto all_reduce = [&] {
-        harness::require_success(tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream),
-                                 "all-reduce");
+        harness::must_succeed(tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream),
+                              "all-reduce");
         self.gpus.synchronize_stream(self.stream);
     };
     all_reduce();
@@ -400,8 +399,7 @@ class OwnWindow {
   public:
     static constexpr std::size_t bytes = 200'000, before = 48;
     explicit OwnWindow(Self& self) : self_(self), memory_(self.gpus.allocate(self.device, before + bytes)) {
-        harness::require_success(tuttiCommWindowRegister(self.comm, data(), bytes, &window_, TUTTI_WIN_DEFAULT),
-                                 "window");
+        harness::must_succeed(tuttiCommWindowRegister(self.comm, data(), bytes, &window_, TUTTI_WIN_DEFAULT), "window");
     }
     ~OwnWindow() {
         if (tuttiCommWindowDeregister(self_.comm, window_) != tuttiSuccess) _exit(47);
@@ -435,8 +433,8 @@ void put_around(Self& self) {
         const OwnWindow window(self);
         for (std::size_t i = 0; i < half; ++i)
             window.data()[i] = static_cast<std::byte>(i % 199 + static_cast<std::size_t>(self.rank * 10 + round));
-        harness::require_success(window.put(half - 5, next, half), "put");
-        harness::require_success(window.wait(before), "wait");
+        harness::must_succeed(window.put(half - 5, next, half), "put");
+        harness::must_succeed(window.wait(before), "wait");
         self.gpus.synchronize_stream(self.stream);
         for (std::size_t i = 0; i < half - 5; ++i)
             if (window.data()[half + i] !=
@@ -444,11 +442,11 @@ void put_around(Self& self) {
                 _exit(44);
         if (window.data()[2 * half - 5] != std::byte{0}) _exit(45);
         std::byte* const got = self.gpus.allocate(self.device, half);
-        harness::require_success(window.get(got, half - 5, next, half), "get");  // what was put there
+        harness::must_succeed(window.get(got, half - 5, next, half), "get");  // what was put there
         self.gpus.synchronize_stream(self.stream);
         if (std::memcmp(got, window.data(), half - 5) != 0) _exit(62);
-        harness::require_success(tuttiSignal(next, 6, 0, 0, self.comm, self.stream), "signal");  // that may be closed
-        harness::require_success(window.wait(before, 6), "wait");
+        harness::must_succeed(tuttiSignal(next, 6, 0, 0, self.comm, self.stream), "signal");  // that may be closed
+        harness::must_succeed(window.wait(before, 6), "wait");
         self.gpus.synchronize_stream(self.stream);
         self.gpus.free(self.device, got);
     }
@@ -468,11 +466,11 @@ void put_around(Self& self) {
 void outlive_rank_1_of_a_window(Self& self) {
     const OwnWindow window(self);
     if (self.rank == 1) {
-        harness::require_success(window.wait(0), "wait");
+        harness::must_succeed(window.wait(0), "wait");
         self.gpus.synchronize_stream(self.stream);
         raise(SIGKILL);
     }
-    if (self.rank == 0) harness::require_success(tuttiSignal(1, 0, 0, 0, self.comm, self.stream), "signal");
+    if (self.rank == 0) harness::must_succeed(tuttiSignal(1, 0, 0, 0, self.comm, self.stream), "signal");
     tuttiResult_t result = self.rank == 0 ? window.wait(1) : tuttiSuccess;
     while (result == tuttiSuccess) {
         if (self.rank != 0) result = window.put(1000, 1, 0);
@@ -502,7 +500,7 @@ int sum_of_ranks(Self& self, tuttiComm_t comm, int rank) {
     int on_host = 0;
     auto* const place = self.on_cpu ? &on_host : reinterpret_cast<int*>(self.gpus.allocate(self.device, 4));
     *place = rank;
-    harness::require_success(tuttiAllReduce(place, place, 1, tuttiInt32, tuttiSum, comm, self.stream), "all-reduce");
+    harness::must_succeed(tuttiAllReduce(place, place, 1, tuttiInt32, tuttiSum, comm, self.stream), "all-reduce");
     if (!self.on_cpu) self.gpus.synchronize_stream(self.stream);
     return *place;
 }
@@ -511,32 +509,32 @@ int sum_of_ranks(Self& self, tuttiComm_t comm, int rank) {
 void split_and_grow(Self& self) {
     tuttiComm_t part = nullptr, grown = nullptr;
     if (sum_of_ranks(self, self.comm, self.rank) != 3) _exit(50);
-    harness::require_success(tuttiCommSplit(self.comm, self.rank == 0 ? 1 : 0, -self.rank, &part, nullptr), "split");
+    harness::must_succeed(tuttiCommSplit(self.comm, self.rank == 0 ? 1 : 0, -self.rank, &part, nullptr), "split");
     if (sum_of_ranks(self, part, self.rank) != (self.rank == 0 ? 0 : 3)) _exit(51);
-    harness::require_success(tuttiCommDestroy(part), "destroy");
-    harness::require_success(tuttiCommSuspend(self.comm), "suspend");
-    harness::require_success(tuttiCommResume(self.comm), "resume");
+    harness::must_succeed(tuttiCommDestroy(part), "destroy");
+    harness::must_succeed(tuttiCommSuspend(self.comm), "suspend");
+    harness::must_succeed(tuttiCommResume(self.comm), "resume");
     if (sum_of_ranks(self, self.comm, self.rank) != 3) _exit(52);
-    harness::require_success(tuttiCommShrink(self.comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
+    harness::must_succeed(tuttiCommShrink(self.comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_DEFAULT), "shrink");
     if (sum_of_ranks(self, part, self.rank) != 3) _exit(53);
-    harness::require_success(tuttiCommDestroy(part), "destroy");
+    harness::must_succeed(tuttiCommDestroy(part), "destroy");
     tuttiUniqueId id{};
-    if (self.rank == 0) harness::require_success(tuttiCommGetUniqueId(self.comm, &id), "id");
+    if (self.rank == 0) harness::must_succeed(tuttiCommGetUniqueId(self.comm, &id), "id");
     std::thread newcomer;
     if (self.rank == 0)
         newcomer = std::thread([&] {
             tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
             tuttiComm_t fourth = nullptr;
             int three = 3;
-            harness::require_success(tuttiCommGrow(nullptr, 4, &id, 3, &fourth, &config), "a newcomer");
-            harness::require_success(tuttiAllReduce(&three, &three, 1, tuttiInt32, tuttiSum, fourth, nullptr), "sum");
+            harness::must_succeed(tuttiCommGrow(nullptr, 4, &id, 3, &fourth, &config), "a newcomer");
+            harness::must_succeed(tuttiAllReduce(&three, &three, 1, tuttiInt32, tuttiSum, fourth, nullptr), "sum");
             if (three != 6) _exit(55);
-            harness::require_success(tuttiCommDestroy(fourth), "destroy");
+            harness::must_succeed(tuttiCommDestroy(fourth), "destroy");
         });
-    harness::require_success(tuttiCommGrow(self.comm, 4, nullptr, -1, &grown, nullptr), "a member");
+    harness::must_succeed(tuttiCommGrow(self.comm, 4, nullptr, -1, &grown, nullptr), "a member");
     if (sum_of_ranks(self, grown, self.rank) != 6) _exit(56);
     if (self.rank == 0) newcomer.join();
-    harness::require_success(tuttiCommDestroy(grown), "destroy");
+    harness::must_succeed(tuttiCommDestroy(grown), "destroy");
 }
 
 void check_collectives(const char* where, const char* transport = "") {

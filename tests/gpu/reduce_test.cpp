@@ -94,7 +94,7 @@ void compare(DataType type, ReduceOp op, int source_count, std::size_t count, st
         }
 }
 
-/// Whole pages, of which any use is the end of the program, or any store.
+/// Whole pages with a protection: a forbidden access ends the program.
 struct Page {
     explicit Page(int protection)
         : at(static_cast<std::byte*>(

@@ -48,9 +48,9 @@ class Exchange {
     /// The receives come in another order than the sends of their peers.
     void call(tuttiComm_t comm, void* stream) {
         for (int peer = 0; peer < ranks_; ++peer)
-            harness::require_success(tuttiSend(row(out_, peer), count_, tuttiInt32, peer, comm, stream), "send");
+            harness::must_succeed(tuttiSend(row(out_, peer), count_, tuttiInt32, peer, comm, stream), "send");
         for (int peer = ranks_ - 1; peer >= 0; --peer)
-            harness::require_success(tuttiRecv(row(in_, peer), count_, tuttiInt32, peer, comm, stream), "receive");
+            harness::must_succeed(tuttiRecv(row(in_, peer), count_, tuttiInt32, peer, comm, stream), "receive");
     }
     void check() const {
         for (int from = 0; from < ranks_; ++from)
@@ -91,13 +91,13 @@ struct Pair {
   private:
     static std::vector<tuttiComm_t> comms_of(int ranks, const tuttiConfig_t* config) {
         tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "id");
+        harness::must_succeed(tuttiGetUniqueId(&id), "id");
         std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
         harness::run(ranks, [&](int rank) {
             tuttiConfig_t own = TUTTI_CONFIG_INITIALIZER;
             if (config != nullptr) own = *config;
             own.device = 0;
-            harness::require_success(
+            harness::must_succeed(
                 tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &own), "init");
         });
         return comms;
@@ -105,13 +105,13 @@ struct Pair {
 };
 
 void add_up(tuttiComm_t comm, const Ints& data, std::size_t count, void* stream) {
-    harness::require_success(tuttiAllReduce(data.at(), data.at(), count, tuttiInt32, tuttiSum, comm, stream),
-                             "all_reduce");
+    harness::must_succeed(tuttiAllReduce(data.at(), data.at(), count, tuttiInt32, tuttiSum, comm, stream),
+                          "all_reduce");
 }
 
 tuttiResult_t error_of(tuttiComm_t comm) {
     tuttiResult_t error = tuttiInternalError;
-    harness::require_success(tuttiCommGetAsyncError(comm, &error), "tuttiCommGetAsyncError");
+    harness::must_succeed(tuttiCommGetAsyncError(comm, &error), "tuttiCommGetAsyncError");
     return error;
 }
 
@@ -176,10 +176,10 @@ TEST_CASE("GPUs, their room: communicators that don't fit side by side take turn
         const Ints a(pair.first.gpus(), 0, count, 1), b(pair.first.gpus(), 0, count, 2);
         int expected = 1;
         for (int again = 0; again < 4; ++again, expected *= ranks) {
-            if (grouped) harness::require_success(tuttiGroupStart(), "start");
+            if (grouped) harness::must_succeed(tuttiGroupStart(), "start");
             add_up(pair.first.comm(rank), a, count, stream);
             add_up(pair.comm(rank), b, count, pair.stream(rank));
-            if (grouped) harness::require_success(tuttiGroupEnd(), "end");
+            if (grouped) harness::must_succeed(tuttiGroupEnd(), "end");
         }
         pair.synchronize(rank);
         for (std::size_t i = 0; i < count; i += 77)
@@ -294,8 +294,8 @@ TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lie
             std::byte* const memory = world.gpus().allocate_from_pool(world.device(rank), bytes);
             auto* const data = reinterpret_cast<int*>(memory);
             for (std::size_t i = 0; i < bytes / 4; ++i) data[i] = rank + static_cast<int>(i);
-            harness::require_success(
-                tuttiAllReduce(data, data, bytes / 4, tuttiInt32, tuttiSum, world.comm(rank), stream), "all_reduce");
+            harness::must_succeed(tuttiAllReduce(data, data, bytes / 4, tuttiInt32, tuttiSum, world.comm(rank), stream),
+                                  "all_reduce");
             world.gpus().synchronize_stream(stream);
             for (std::size_t i = 0; i < bytes / 4; i += 91)
                 harness::check(data[i] == 1 + 2 * static_cast<int>(i), "a sum is wrong");

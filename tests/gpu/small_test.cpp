@@ -11,8 +11,7 @@
 #include "harness/harness.hpp"
 
 using namespace tutti;
-using harness::Case;
-using harness::EmulatedGpus;
+using namespace tutti::harness;
 
 namespace {
 
@@ -76,7 +75,7 @@ Outcome outcome_of(const std::vector<Asked>& calls, int ranks, const char* algor
                 std::memcpy(buffers + i, &word, sizeof word);
             }
             for (int round = 0; round < 2; ++round)
-                harness::require_success(call(c, in + shift, out + shift, world.comm(rank), stream), "a call");
+                harness::must_succeed(call(c, in + shift, out + shift, world.comm(rank), stream), "a call");
             gpus.synchronize_stream(stream);
             auto& its = memory[static_cast<std::size_t>(rank)];
             its.insert(its.end(), buffers, buffers + 2 * (bytes + 128));

@@ -34,14 +34,13 @@ class GpuWorld {
         const int ranks = static_cast<int>(devices_.size());
         prepare(gpus_);
         gpu::use_gpus(&gpus_);
-        tuttiUniqueId id;
-        harness::require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+        const tuttiUniqueId id = harness::new_id();
         for (int r = 0; r < ranks; ++r) streams_.push_back(device(r) < 0 ? nullptr : gpus_.make_stream(device(r)));
         harness::run(ranks, [&](int rank) {
             tuttiConfig_t own = TUTTI_CONFIG_INITIALIZER;
             if (config != nullptr) own = *config;
             own.device = device(rank);
-            harness::require_success(
+            harness::must_succeed(
                 tuttiCommInitRankConfig(&comms_[static_cast<std::size_t>(rank)], ranks, id, rank, &own), "init");
         });
     }

@@ -34,7 +34,7 @@ class Buffer {
             base_ = reinterpret_cast<unsigned char*>(gpus_->allocate(device_, all));
         } else {
             void* p = nullptr;
-            require_success(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
+            must_succeed(tuttiMemAlloc(&p, all), "tuttiMemAlloc");
             base_ = static_cast<unsigned char*>(p);
         }
         std::memset(base_, untouched_byte, all);
@@ -64,7 +64,7 @@ class Buffer {
     unsigned char* base_ = nullptr;
 };
 
-/// What its data is: of a Case that reduces, with the op.
+/// The kind of a case's data. If the case reduces, the op decides.
 Data data_of(const Case& c) {
     const bool reduces =
         c.what == Case::What::all_reduce || c.what == Case::What::reduce_scatter || c.what == Case::What::reduce;
@@ -133,7 +133,7 @@ std::vector<unsigned char> expected(const Case& c, int rank, int ranks, std::siz
     return all;
 }
 
-/// Where what a rank got is not what it must have got.
+/// The first element of `got` that differs from `want`, as text.
 std::string first_difference(DataType type, const std::vector<unsigned char>& want, const unsigned char* got) {
     const std::size_t size = size_of(type);
     std::size_t i = 0;
@@ -173,7 +173,7 @@ const char* name_of(Case::What what) {
     return names[static_cast<int>(what)];
 }
 
-void require_success(tuttiResult_t result, const char* what) {
+void must_succeed(tuttiResult_t result, const char* what) {
     if (result != tuttiSuccess) throw std::runtime_error(std::string(what) + ": " + tuttiGetLastError(nullptr));
 }
 
@@ -195,14 +195,14 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
         in = out + static_cast<std::size_t>(rank) * c.count * size;
     }
     if (s.reads) data_of(c).put_input(rank, 0, s.in, in);
-    require_success(call(c, s.reads ? in : nullptr, s.writes ? out : nullptr, comm, stream), name_of(c.what));
+    must_succeed(call(c, s.reads ? in : nullptr, s.writes ? out : nullptr, comm, stream), name_of(c.what));
     if (c.gpus != nullptr) {
         c.gpus->synchronize_stream(stream);
         tuttiResult_t befallen = tuttiSuccess;
-        require_success(tuttiCommGetAsyncError(comm, &befallen), "tuttiCommGetAsyncError");
+        must_succeed(tuttiCommGetAsyncError(comm, &befallen), "tuttiCommGetAsyncError");
         if (befallen != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(comm));
     } else if (stream != nullptr) {
-        require_success(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
+        must_succeed(tuttiStreamSynchronize(stream), "tuttiStreamSynchronize");
     }
     const std::vector<unsigned char> want = s.writes ? expected(c, rank, ranks, s.out) : std::vector<unsigned char>();
     if (!want.empty() && std::memcmp(want.data(), out, want.size()) != 0)
@@ -214,17 +214,22 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
 
 std::vector<tuttiComm_t> make_comms(int ranks, const char* transport) {
     std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
-    if (transport == nullptr) return require_success(tuttiCommInitAll(comms.data(), ranks, nullptr), "init"), comms;
+    if (transport == nullptr) return must_succeed(tuttiCommInitAll(comms.data(), ranks, nullptr), "init"), comms;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.transport = transport;
-    tuttiUniqueId id;
-    require_success(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
-    require_success(tuttiGroupStart(), "tuttiGroupStart");
+    const tuttiUniqueId id = new_id();
+    must_succeed(tuttiGroupStart(), "tuttiGroupStart");
     for (int rank = 0; rank < ranks; ++rank)
-        require_success(tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &config),
-                        "tuttiCommInitRankConfig");
-    require_success(tuttiGroupEnd(), "tuttiGroupEnd");
+        must_succeed(tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &config),
+                     "tuttiCommInitRankConfig");
+    must_succeed(tuttiGroupEnd(), "tuttiGroupEnd");
     return comms;
+}
+
+tuttiUniqueId new_id() {
+    tuttiUniqueId id;
+    must_succeed(tuttiGetUniqueId(&id), "tuttiGetUniqueId");
+    return id;
 }
 
 bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words) {

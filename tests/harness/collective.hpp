@@ -36,10 +36,20 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
 /// Makes a communicator whose ranks are all in this process. Returns their handles.
 std::vector<tuttiComm_t> make_comms(int ranks, const char* transport = nullptr);
 
+/// Throws if there is none.
+tuttiUniqueId new_id();
+
 /// True if the text of tuttiGetLastError(comm) has all words.
 bool mentions(tuttiComm_t comm, std::initializer_list<const char*> words);
+/// Likewise for the calling thread's last error.
+inline bool says(std::initializer_list<const char*> words) {
+    return mentions(nullptr, words);
+}
+inline bool says(const char* words) {
+    return says({words});
+}
 
 /// Throws with tuttiGetLastError() unless result is success.
-void require_success(tuttiResult_t result, const char* what);
+void must_succeed(tuttiResult_t result, const char* what);
 
 }  // namespace tutti::harness

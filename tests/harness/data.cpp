@@ -28,7 +28,7 @@ struct Exponents {
     int least, most;
 };
 
-/// Of the units in which ranks count: sums of 16 of them are finite.
+/// The exponents of the units in which ranks count: sums of 16 of them are finite.
 Exponents exponents_of(DataType type) {
     switch (type) {
         case DataType::float8e4m3:

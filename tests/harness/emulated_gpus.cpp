@@ -47,7 +47,7 @@ class Multiprocessors {
     int free_;
 };
 
-/// As hardware does it, block by block in their order: one begins when another one, of whichever launch, has ended.
+/// Starts blocks in their order, as hardware does: the next one when a running block, of any launch, has ended.
 /// Machine: of all threads of a block, which share an S.
 template <class Machine, class S, class L>
 void run_blocks(const L& launch, unsigned channels, unsigned jobs, unsigned size, Multiprocessors& device) {

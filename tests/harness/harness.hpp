@@ -37,6 +37,10 @@ bool under_valgrind();
 /// close some.
 std::ptrdiff_t open_descriptors();
 
+inline bool has(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
 /// Throws std::runtime_error(what) if `holds` is false.
 void check(bool holds, std::string_view what);
 

@@ -50,7 +50,7 @@ class Elements {
         if (gpus != nullptr)
             p = gpus->allocate(device, bytes_);
         else if (mapped)
-            require_success(tuttiMemAlloc(&p, bytes_), "tuttiMemAlloc");
+            must_succeed(tuttiMemAlloc(&p, bytes_), "tuttiMemAlloc");
         else
             p = operator new(bytes_, std::align_val_t(64));
         data_ = static_cast<unsigned char*>(p);

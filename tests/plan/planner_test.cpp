@@ -1,7 +1,6 @@
 // What runs for an operation: the same on all ranks, found again, and forgotten in time.
 #include "plan/planner.hpp"
 
-#include <string>
 #include <vector>
 
 #include "harness/catch.hpp"

@@ -5,11 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
-#include "harness/harness.hpp"
 
 using namespace tutti;
 

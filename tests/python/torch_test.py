@@ -146,26 +146,21 @@ class Conformance(unittest.TestCase):
             said[backend] = re.findall(r"^rank \d ok: (\d+\.\d{4})$", done.stdout, re.M)
         self.assertEqual((len(said["tutti"]), said["tutti"]), (2, said["gloo"]))
 
-    def test_pytorchs_own_tests(self):
-        if run(PYTHON, "-c", "import expecttest").returncode != 0:
-            self.skipTest("there is no expecttest beside torch, which its tests import")
-        done = run(PYTHON, THEIRS / "conformance.py")
+    def passes(self, script, needs, words, least):
+        if run(PYTHON, "-c", f"import {needs}").returncode != 0:
+            self.skipTest(f"there is no {needs} beside torch")
+        done = run(PYTHON, THEIRS / script)
         self.assertEqual(done.returncode, 0, done.stderr[-20000:])
-        passed = re.search(r"^conformance: (\d+) passed, 1 exceptions", done.stdout, re.M)
+        passed = re.search(words, done.stdout, re.M)
         self.assertTrue(passed, done.stdout[-2000:])
-        self.assertGreaterEqual(int(passed[1]), 90)
+        self.assertGreaterEqual(int(passed[1]), least)
         print(passed[0], flush=True)
 
+    def test_pytorchs_own_tests(self):
+        self.passes("conformance.py", "expecttest", r"^conformance: (\d+) passed, 1 exceptions", 90)
 
     def test_torchfts_own_tests(self):
-        if run(PYTHON, "-c", "import torchft, parameterized").returncode != 0:
-            self.skipTest("there are no torchft and parameterized beside torch")
-        done = run(PYTHON, THEIRS / "torchft_suite.py")
-        self.assertEqual(done.returncode, 0, done.stderr[-20000:])
-        passed = re.search(r"^torchft: (\d+) passed", done.stdout, re.M)
-        self.assertTrue(passed, done.stdout[-2000:])
-        self.assertGreaterEqual(int(passed[1]), 40)
-        print(passed[0], flush=True)
+        self.passes("torchft_suite.py", "torchft, parameterized", r"^torchft: (\d+) passed", 40)
 
 
 class Layers(unittest.TestCase):

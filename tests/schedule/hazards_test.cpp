@@ -1,6 +1,5 @@
 // What the verifier says about passing by reference, against executions that do: where it says safe, no order of
 // execution may change a result; where it says unsafe, some order does.
-#include <algorithm>
 
 #include "algorithms/prove.hpp"
 #include "execute.hpp"

@@ -1,7 +1,6 @@
 // Programs as JSON: read as they were written; whatever is wrong in a file is refused, with its line.
 #include "schedule/json.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 

@@ -106,7 +106,7 @@ Outcome run_job(const Job& what, bool draw) {
     static constexpr unsigned rates[] = {0, 4, 32};
     world->preempt_one_in = rates[world->draw(3)];
     world->weather = what.weather;
-    // Who has left, or calls something else, does not ring: the others look for that when they have slept a while.
+    // A rank that has left, or calls something else, sends no wake-up: the others check after a sleep of limited time.
     const bool all_ring = std::ranges::none_of(what.calls, [](const Call& c) {
         return c.what == Call::leave || c.what == Call::shrink || c.what == Call::differ;
     });

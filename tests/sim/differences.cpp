@@ -38,7 +38,7 @@ void call_differently(int how, bool mine, tuttiComm_t comm) {
     std::vector<float> out(20'000);
     using tutti::steps::must;
     must(call(how, mine, in.data(), out.data(), comm), "a call that differs");
-    // Who only sends in a call hears of it when the others have looked at that.
+    // A rank that only sends in a call gets the error once the others have compared the call.
     for (int more = 0; more < 3; ++more)
         must(tuttiAllReduce(in.data(), out.data(), 8, tuttiFloat32, tuttiSum, comm, nullptr),
              "the call after one that differs");

@@ -90,8 +90,8 @@ class Focus {
         call(4, {"rounds"});
     }
 
-    /// Rank 0 comes late to where it has the others meet, and one of those dies; or one dies while ranks that were
-    /// suspended meet again, of which the others are told while they call.
+    /// Rank 0 comes late to its own rendezvous, and one of the other ranks dies; or one dies while suspended ranks meet
+    /// again, and the others are told of it while they call.
     void joins() {
         job_.focus = "deaths while ranks join";
         ranks(3, 5);
@@ -162,7 +162,7 @@ class Focus {
         job_.wakes = true;
         for (int i = 0; i < 3; ++i) {
             call(1, {"rounds", "pairs", "chain", "groups", "collectives"});
-            // Whoever waits has not called anything for a while, hears of some of the others first, and falls asleep.
+            // A rank that waits has called nothing for a while, hears from some of the others first, and falls asleep.
             for (int rank = 0; rank < job_.ranks; ++rank) {
                 Call pause{};
                 pause.what = Call::pause;

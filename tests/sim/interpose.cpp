@@ -29,7 +29,6 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -51,7 +50,7 @@ F* real(F*, const char* name) {
         return f;                                    \
     }())
 
-/// What is allocated here is not the library's.
+/// While one exists, allocations of this thread do not count as the library's.
 struct Ours {
     const bool before = std::exchange(allocates_for_library, false), apart = std::exchange(allocates_apart, true);
     ~Ours() {
@@ -72,7 +71,7 @@ std::uint64_t after(std::uint64_t ns) {
     return world->now + ns;
 }
 
-/// Where threads may change although nobody waits.
+/// A point at which threads may change although none waits.
 void maybe_pass_on(unsigned one_in) {
     if (one_in != 0 && world->draw(one_in) == 0) pass_on();
 }

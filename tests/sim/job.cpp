@@ -36,7 +36,7 @@ class Maker {
         if (!less.blow) job.blows.clear();
         for (auto call = less.without.rbegin(); call != less.without.rend(); ++call)
             if (*call < job.calls.size()) job.calls.erase(job.calls.begin() + static_cast<std::ptrdiff_t>(*call));
-        // Who can't be shrunk meets again: a rank that is suspended, or has grown while others have not.
+        // Ranks that cannot shrink meet again by a new id: suspended ones, or if only some have grown.
         const auto has = [&](auto&& what) { return std::ranges::any_of(job.calls, what); };
         if (has([](const Call& c) { return c.what == Call::grow || c.kind == "suspend"; })) job.rejoins = true;
         // A layer's communicator must outlive it.
@@ -60,7 +60,7 @@ class Maker {
         if (std::max(job.weather.cut.a, job.weather.cut.b) >= ranks) job.weather.cut.what = Cut::none;
     }
 
-    /// Where links are cut or things are lacking, nothing else befalls the job.
+    /// Removes all other events: for jobs with cut links or shortages.
     static void be_quiet(Job& job) {
         job.blows.clear();
         job.newcomers = 0;

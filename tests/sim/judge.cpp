@@ -48,8 +48,8 @@ bool is_known(const Cause& cause) {
     return its.way == Report::joined || its.way == Report::left || its.way == Report::done;
 }
 
-/// Whether the rank that the call names had been given an error itself, at another communicator: one that fails in a
-/// part gives up its parent as well, and the other way round. Who is only at the other one is told of that rank first.
+/// Whether the rank that the call names had an error itself, in another communicator: a rank that fails in a part gives
+/// up the parent as well, and the other way round. A member of only one of the two is told of that rank first.
 bool is_passed_on(const Told& told) {
     if (told.named_there < 0) return false;
     return std::ranges::any_of(events_of(board->reports[told.named_there]), [&](const Told& e) {
@@ -68,7 +68,7 @@ bool had_come(const Cause& cause) {
            cause.at >= its.meets_since + 100 * ms && std::ranges::none_of(job->blows, stops);
 }
 
-/// Of an error that a rank was given: whom it names.
+/// Judges the rank that an error names.
 std::string judge_names(const Told& event, int rank) {
     const auto any = [](auto&& what) { return std::ranges::any_of(causes(), what); };
     if (!any([&](const Cause& c) { return c.at <= event.at; })) return "has an error, and nothing has befallen anybody";
@@ -101,12 +101,12 @@ std::string judge_hearing(const Report& report, const Cause& cause) {
     if (next != all.begin()) {
         const Told& before = *(next - 1);
         const bool recovers = before.what == Told::error || before.what == Told::revoked;
-        // Who is at work on another recovery learns of it there; who has gone on without that rank does not care.
+        // A rank in another recovery learns of the death there; a rank that has gone on without the dead one need not.
         if (recovers || (before.members >> cause.rank & 1) == 0) return "";
     }
     if (next == all.end()) return "has no error";
-    // A newcomer calls a place of which it knows the id alone: where the rank that was to open it has failed first,
-    // nobody can tell it.
+    // A newcomer knows only the id of its rendezvous. If the rank that was to open the rendezvous has failed before, no
+    // rank can tell the newcomer.
     const bool newcomer = &report - board->reports >= job->ranks;
     if (newcomer && std::string_view(next->said).find("could not reach the place where") != std::string_view::npos)
         limit = free_again(limit + init_timeout_ms * ms) + soon;
@@ -114,7 +114,7 @@ std::string judge_hearing(const Report& report, const Cause& cause) {
     return "";
 }
 
-/// Of the end of a recovery: whether it came soon after what was last to be recovered from.
+/// Judges the end of a recovery: whether it came soon after the last event to recover from.
 std::string judge_recovery(const Told& event) {
     std::uint64_t last = 0;
     bool unknown = false;
@@ -134,9 +134,9 @@ bool heals(const Weather& weather) {
     return weather.cut.what == Cut::pulled && weather.cut.how_long < weather.silence_ms * ms * 3 / 4;
 }
 
-/// Of a rank's first error where memory is lacking: whether it came soon after anybody's. Who comes late where all meet
-/// for the first time is waited for, and so is a rank that lacked something before it came, unless the place is in its
-/// process.
+/// Where memory is lacking: empty if a rank's first error came soon after the first one of any rank. Ranks wait for one
+/// that comes late to the first rendezvous, and for one that lacked something before it registered, unless the
+/// rendezvous is in its process.
 std::string judge_delay(const Told& told) {
     std::uint64_t first = told.at;
     for (const Report& r : board->reports)
@@ -147,7 +147,7 @@ std::string judge_delay(const Told& told) {
     return told.at <= limit ? "" : "hears of it after " + in_ms(first, told.at) + ": " + told.said;
 }
 
-/// Of an error where links are cut or things are lacking.
+/// Judges an error in a job with cut links or shortages.
 std::string judge_in_weather(const Report& report, const Told& told, int rank) {
     const Weather& w = job->weather;
     const std::string said = told.said;
@@ -159,8 +159,8 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
         return is_passed_on(told);
     };
     if (w.cut.what != Cut::none) {
-        // Where calls wait no longer than silence is borne, one may end by its own time-out, and names whom it waits
-        // for. The others are then told of its rank, by a communicator that this ends.
+        // If the calls' time-out is no longer than the limit of silence, a call may end by it, and names the rank
+        // that it waits for. That ends its communicator, and the others are then told of its rank.
         const auto by_itself = [&](const Told& e) {
             return e.what == Told::error && e.at <= told.at && e.code == tuttiTimeout &&
                    static_cast<int>(w.silence_ms) >= timeout_ms;
@@ -174,7 +174,7 @@ std::string judge_in_weather(const Report& report, const Told& told, int rank) {
         std::uint64_t heard = w.cut.at;
         for (const Report& r : board->reports)
             for (int i = 0; i < r.busy; ++i) heard = std::max(heard, r.busy_until[i]);
-        // What goes on in spite of the cut does not end what can't: each call begins to wait for itself.
+        // A call that still succeeds does not end one that cannot: each call starts its own wait.
         for (const Report& r : board->reports)
             if (r.event_count > 0 && r.events[0].what == Told::error && r.events[0].at <= told.at)
                 heard = std::max(heard, r.events[0].since);

@@ -10,7 +10,7 @@ class Left {
   public:
     /// Records what the process has now.
     Left();
-    /// What has become more since `before`; empty if nothing has.
+    /// Names what has grown since `before`; empty if nothing has.
     std::string since(const Left& before) const;
 
   private:

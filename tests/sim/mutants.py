@@ -111,8 +111,8 @@ MUTANTS = {
         "    parked_.push_back({self, fetch});\n}", "}"),
     "death not passed on": (
         "news of a death go no further", "bootstrap/liveness.cpp",
-        "        if (c.get() != from)\n            c->send(Failure{fault.code",
-        "        if (from == nullptr && c.get() != from && !fault.died)\n            c->send(Failure{fault.code"),
+        "        if (c.get() != from) c->send(fault)",
+        "        if (from == nullptr && c.get() != from && !fault.died) c->send(fault)"),
     "first cause not waited for": (
         "an error that a dying rank causes is told before the session's news of the death", "comm/faults.cpp",
         "if (by_peer != nullptr && peer >= 0 && error.code() == tuttiRemoteError)",

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdarg>
 #include <map>
-#include <vector>
 
 namespace sim {
 namespace {
@@ -31,7 +30,7 @@ int middle_of(int process) {
     return top + (process - 1) * row + row / 2;
 }
 
-/// Where each time is. Between two at which something happens there are 4 to 60 pixels, by the logarithm.
+/// The position of each time, in pixels. Two successive events are 4 to 60 pixels apart, on a logarithmic scale.
 std::map<std::uint64_t, double> places_of(std::span<const Event> events) {
     std::map<std::uint64_t, double> places;
     for (const Event& e : events) places[e.begin], places[e.end];

@@ -8,7 +8,6 @@
 #include <exception>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <thread>
@@ -170,7 +169,7 @@ class Rank {
         });
         const auto number = static_cast<int>(call - job->calls.begin());
         Rendezvous& place = board->grown[number];
-        // Whoever opened it may have died since; then those that are left open it again.
+        // The rank that opened the rendezvous may have died since; then the remaining ranks open it again.
         const auto is_open = [&] { return place.open && board->gone_at(place.members[0]) == never; };
         while (!is_open()) {
             const auto may_come = [](const Report& r) { return r.way != Report::left && r.way != Report::done; };
@@ -337,7 +336,7 @@ class Rank {
         world->note("rank %d: %s", me_, call.text().c_str());
     }
 
-    /// Leaves the others for good.
+    /// Leaves the job.
     [[noreturn]] void go(Cause::What how) {
         if (helper_.joinable()) helper_.join();
         if (aborted_) throw Gone{};

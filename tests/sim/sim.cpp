@@ -145,8 +145,8 @@ bool fails(std::uint64_t seed, const sim::Less& less) {
 
 constexpr std::chrono::seconds longest_shrink{60};
 
-/// What can be left out while it still goes wrong: ranks, what befalls them, calls. As far as that is known after
-/// longest_shrink: a job that ends by going on and on takes a minute each time.
+/// The ranks, events and calls that can be left out while the job still fails, as far as known after longest_shrink: a
+/// job that never ends takes a minute each time.
 sim::Less shrink(std::uint64_t seed) {
     sim::Less less;
     const auto until = Clock::now() + longest_shrink;

@@ -32,7 +32,7 @@ Thread* first_of_process = nullptr;
 /// The kernel's own: syscall() is the world's (interpose.cpp).
 void raw_futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value) {
     static const auto real = reinterpret_cast<long (*)(long, ...)>(dlsym(RTLD_NEXT, "syscall"));
-    const int before = errno;  // of whoever passes the baton on
+    const int before = errno;  // of the thread that passes the turn on
     real(SYS_futex, &word, what, value, nullptr);
     errno = before;
 }
@@ -73,7 +73,7 @@ void resume_those_due() {
         if (p.resumes_at != 0 && p.resumes_at <= world->now) p.stopped = false, p.resumes_at = 0;
 }
 
-/// Who runs next. The controller if nobody can, or the world has lasted too long.
+/// The thread that runs next; the controller if no thread can run, or the world has lasted too long.
 Thread& choose() {
     Thread& controller = world->threads[0];
     if (world->verdict != nullptr) return controller;

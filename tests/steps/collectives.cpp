@@ -1,5 +1,4 @@
 // Collectives of all kinds, of random sizes, with what they must give.
-#include <algorithm>
 #include <numeric>
 
 #include "data.hpp"

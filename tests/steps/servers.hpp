@@ -95,7 +95,7 @@ class Servers {
     int clock_ = 0;
     bool moving_ = false;
     std::string doubt_;     // the first gradient that was missing
-    unsigned doubted_ = 0;  // a bit for each rank of which some were
+    unsigned doubted_ = 0;  // a bit for each rank with doubted gradients
     std::mutex mutex_;
     std::string disorder_;  // the first gradient that came out of its order
 };

@@ -1,7 +1,6 @@
 #include "steps.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace tutti::steps {
 namespace {

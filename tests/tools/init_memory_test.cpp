@@ -1,4 +1,4 @@
-// What init_bench begins, by how much memory there is.
+// The sizes that init_bench starts, depending on the available memory.
 #include "init_memory.hpp"
 
 #include "harness/catch.hpp"

@@ -21,9 +21,7 @@
 #include "transport/regions.hpp"
 
 using namespace tutti;
-using harness::contents;
-using harness::join;
-using harness::LinkedPair;
+using namespace tutti::harness;
 
 namespace {
 

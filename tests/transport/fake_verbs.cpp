@@ -270,7 +270,7 @@ int query_pkey(ibv_context*, std::uint8_t, int index, __be16* key) {
     return index < 3 ? 0 : ENODATA;
 }
 
-/// Who lets others write must be allowed to write.
+/// As ibv_reg_mr requires: remote write access needs local write access.
 bool makes_sense(int access) {
     return (access & IBV_ACCESS_REMOTE_WRITE) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0;
 }

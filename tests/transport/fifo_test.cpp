@@ -8,8 +8,7 @@
 #include "links.hpp"
 
 using namespace tutti;
-using harness::join;
-using harness::LinkedPair;
+using namespace tutti::harness;
 
 TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
     constexpr std::size_t readers = 3;
@@ -97,7 +96,7 @@ TEST_CASE("an offered place is not taken again when the message numbers have gon
             REQUIRE(receiver.ready());
             receiver.release();
         }
-        // As it is 2^32 messages later, if none of them was offered a place here.
+        // The state 2^32 messages later, if no receive was posted here for any of them.
         const Sender again(pair.link[0]->outlet(0), 1);
         REQUIRE(again.posted_receive() == nullptr);
     }

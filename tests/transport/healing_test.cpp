@@ -20,15 +20,14 @@
 
 using namespace tutti;
 using namespace tutti::net;
-using harness::LinkedPair;
-using harness::Relay;
+using namespace tutti::harness;
 using std::chrono::milliseconds;
 
 namespace {
 
 constexpr std::size_t in_peace = 4000;  // bytes that a connection takes until it stands, and more
 
-/// Two ranks of which the lower one calls the other by the relay.
+/// Two linked ranks; the lower one connects to the other through the relay.
 LinkedPair join_by(Relay& relay, milliseconds timeout, bool drive = true) {
     return harness::join(*find_transport("tcp"), {}, drive, true, timeout, [&](const bootstrap::Address& address) {
         relay.lead_to(address);
@@ -52,9 +51,7 @@ struct Way {
     Receiver receiver;
     unsigned sent = 0, received = 0;
 
-    const std::byte* contents(unsigned m) const {
-        return harness::contents(m, channel * 2 + static_cast<int>(from));
-    }
+    const std::byte* contents(unsigned m) const { return harness::contents(m, channel * 2 + static_cast<int>(from)); }
     bool send() {
         const std::size_t bytes = length_of(from, channel, sent);
         const bool slot = bytes > inline_bytes;
@@ -70,8 +67,7 @@ struct Way {
         const Cell& cell = receiver.cell();
         const std::size_t bytes = length_of(from, channel, received);
         const std::byte* const at = cell.kind == Kind::slot ? receiver.slot() : cell.payload;
-        if (cell.signature != received + 1 || cell.bytes != bytes ||
-            std::memcmp(at, contents(received), bytes) != 0)
+        if (cell.signature != received + 1 || cell.bytes != bytes || std::memcmp(at, contents(received), bytes) != 0)
             throw std::runtime_error("message " + std::to_string(received) + " of channel " + std::to_string(channel) +
                                      " is another one, or has another byte");
         receiver.release();
@@ -285,8 +281,8 @@ TEST_CASE("connections that can't be made again end the link: at once where nobo
 }
 
 TEST_CASE("rounds of connections in which nothing comes through end the link within the limit of silence") {
-    // What is told anew over every connection, as the credits of channels that were used, is not news. Where nothing
-    // waits that is all there is, some 1,000 bytes with the handshake: the round must be shorter.
+    // Every new connection repeats the credits of used channels; that is no progress. If no message waits, nothing else
+    // is sent, about 1,000 bytes with the handshake, so the round must be shorter.
     using Round = std::pair<std::size_t, bool>;
     const auto [bytes, waits] = GENERATE(Round(700, false), Round(1000, true), Round(2000, true), Round(3000, true));
     CAPTURE(bytes, waits);
@@ -363,7 +359,7 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
     REQUIRE_FALSE(dials.is_over(now + milliseconds(1000)));
     REQUIRE(dials.is_over(now + milliseconds(1001)));
     REQUIRE_FALSE(answers.is_over(now + milliseconds(1001)));
-    // Rounds that bring nothing come less and less often, and then no more.
+    // Rounds without progress become rarer, and then stop.
     Deadline at = now;
     int rounds = 0;
     for (; answers.tear(at, "") && rounds < 1000; ++rounds) {
@@ -382,7 +378,7 @@ TEST_CASE("of the two ends of a link one dials, and only connections of the roun
         ++theirs.messages[i % 3];
         heard.resume(theirs, at);
     }
-    // Where something comes through they may be as many as they like.
+    // With progress, the number of rounds has no limit.
     Healing lives(true);
     lives.set_limit(milliseconds(1000));
     for (int i = 0; i < 100; ++i) {

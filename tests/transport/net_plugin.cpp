@@ -70,7 +70,7 @@ struct Verdict {
     bool fail = false, later = false, none = false;
 };
 
-/// What happens to this call.
+/// The outcome that the test has chosen for this call.
 Verdict verdict(const char* call) {
     Verdict verdict;
     int slow = 0;
@@ -98,7 +98,7 @@ Verdict verdict(const char* call) {
 struct Wish {
     char magic[4];
     std::uint16_t port;
-    int socket;  // of whoever connects, + 1
+    int socket;  // of the connecting end, + 1
 };
 static_assert(sizeof(Wish) <= handle_bytes);
 
@@ -120,7 +120,7 @@ struct Region {
     bool gpu;
 };
 
-/// What has arrived for GPUs and was not flushed.
+/// Data that has arrived for GPUs and is not flushed yet.
 struct Late {
     Connection* of;
     char *place, *data;
@@ -387,7 +387,7 @@ Result start(Log log) {
     return fail ? failed : success;
 }
 
-// Where calls have a context, it is one of these: as many as there were calls of init().
+// The context of calls in plugin versions that have one. Each call of init() makes one.
 struct Context {
     int magic = 77;
 };

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "transport/plugin/plugin_net.hpp"
 
 using namespace tutti;
+using harness::has;
 using plugin::PluginNet;
 
 namespace {
@@ -49,10 +49,6 @@ Debts settled(const std::string& file, const Debts& before) {
         if (now.of[0] == before.of[0] || Clock::now() > limit) return now;
         plugin::Frames::tend_kept();
     }
-}
-
-bool has(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
 }
 
 template <class Body>
@@ -395,7 +391,7 @@ TEST_CASE("an end whose plugin fails is a lost link that names rank, plugin and 
 
 TEST_CASE("a plugin's call that does not return keeps nobody waiting but its caller") {
     const bool in_background = GENERATE(false, true);
-    // Versions of which no test has left connections that are still to be closed: the first call is this one's.
+    // No other test has left connections of these versions to be closed, so this test makes the first call.
     const std::string& file = every_version[in_background ? 1 : 2];
     const Faults faults("isend:hang:1");
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

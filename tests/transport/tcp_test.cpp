@@ -22,8 +22,7 @@
 using namespace tutti;
 using namespace tutti::tcp;
 using namespace tutti::net;
-using harness::LinkedPair;
-using harness::message;
+using namespace tutti::harness;
 
 namespace {
 
@@ -460,7 +459,7 @@ TEST_CASE("a port that nobody opens is named, and the interface that was tried")
 
 namespace {
 
-/// Lets in whoever proves himself, as the peer of a reception.
+/// Accepts a connection that has authenticated, as the peer of a Reception.
 class Porter : public bootstrap::ConnectionUser {
   public:
     std::atomic<bool> accepted = false, lost = false;

@@ -191,7 +191,7 @@ TEST_CASE("of the ports of both ends those that are near both carry messages, th
             use_all_channels(ends);
         }
     }
-    // What is near is broken: what is left is taken.
+    // The near adapter is broken, so the remaining one is used.
     const Ends around({&net, &net}, true, 1, {gpu, gpu});
     CHECK(adapters_of(*around.end[0]) == "fake1");
 }

@@ -3,14 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <stdexcept>
-#include <utility>
 
 #include "base/config.hpp"
 #include "base/files.hpp"

@@ -183,13 +183,7 @@ void Client::leave() {
     std::vector<std::uint64_t> open;
     for (const auto& [number, request] : requests_) open.push_back(number);
     lock.unlock();
-    for (const std::uint64_t number : open) {
-        try {
-            wait(number);
-        } catch (...) {
-            if (!first) first = caught();
-        }
-    }
+    for (const std::uint64_t number : open) keep_first(first, [&] { wait(number); });
     lock.lock();
     for (const auto& s : servers_) {
         if (s->failure) continue;

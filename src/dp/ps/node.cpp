@@ -90,16 +90,9 @@ void Node::serve() {
 
 void Node::leave() {
     std::optional<Error> first;
-    const auto keep_first = [&](auto body) {
-        try {
-            body();
-        } catch (...) {
-            if (!first) first = caught();
-        }
-    };
-    if (client_) keep_first([&] { client_->leave(); });
+    if (client_) keep_first(first, [&] { client_->leave(); });
     client_.reset();
-    if (server_) keep_first([&] { server_->wait(); });
+    if (server_) keep_first(first, [&] { server_->wait(); });
     if (first) throw *first;
 }
 

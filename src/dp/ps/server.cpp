@@ -14,23 +14,9 @@ std::unique_ptr<Text> words_of(const Error& error) {
     return said;
 }
 
-/// The task for a request; nullopt if it is not a request for a part.
-std::optional<Task::Kind> task_of(Header::Kind kind) {
-    switch (kind) {
-        case Header::Kind::push:
-            return Task::Kind::push;
-        case Header::Kind::pull:
-            return Task::Kind::pull;
-        case Header::Kind::push_pull:
-            return Task::Kind::push_pull;
-        case Header::Kind::fetch:
-            return Task::Kind::fetch;
-        case Header::Kind::store:
-            return Task::Kind::store;
-        default:
-            return std::nullopt;
-    }
-}
+// Requests for parts have the same numbers as tasks.
+static_assert(static_cast<int>(Header::Kind::push) == static_cast<int>(Task::Kind::push));
+static_assert(static_cast<int>(Header::Kind::store) == static_cast<int>(Task::Kind::store));
 
 }  // namespace
 
@@ -160,12 +146,11 @@ bool Server::take(int number, const Header& header) {
         post_again(clocks_.tick(number));
         return true;
     }
-    const std::optional<Task::Kind> kind = task_of(header.kind);
-    const bool whole = header.kind == Kind::fetch || header.kind == Kind::store;
-    if (!kind || header.part >= parts_.size() || !parts_[header.part] || (whole && settings_.only_sums()))
+    const bool asks = header.kind <= Kind::store, whole = header.kind == Kind::fetch || header.kind == Kind::store;
+    if (!asks || header.part >= parts_.size() || !parts_[header.part] || (whole && settings_.only_sums()))
         tutti::fail(tuttiInternalError, "a worker's request %d for part %u", static_cast<int>(header.kind),
                     header.part);
-    Task task{*kind, number, header.ticket, 0, header.rate, header.unscale, {}};
+    Task task{static_cast<Task::Kind>(header.kind), number, header.ticket, 0, header.rate, header.unscale, {}};
     const PartPlace& place = table_.parts[header.part];
     const bool pushes = header.kind == Kind::push || header.kind == Kind::push_pull;
     if (pushes || header.kind == Kind::store) {

@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "dp/optimizer.hpp"
 #include "dp/options.hpp"
+#include "dp/sized.hpp"
 
 namespace tutti::dp::ps {
 namespace {
@@ -21,33 +22,11 @@ int number_in(const std::vector<int>& all, int rank) {
     return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
 
-tuttiPsConfig_t known_fields(const tuttiPsConfig_t* given) {
-    tuttiPsConfig_t known = TUTTI_PS_CONFIG_INITIALIZER;
-    if (given == nullptr) return known;
-    if (given->magic != TUTTI_PS_CONFIG_MAGIC || given->size < offsetof(tuttiPsConfig_t, servers))
-        fail(tuttiInvalidArgument, "%s: the config was not initialized with TUTTI_PS_CONFIG_INITIALIZER",
-             create_servers);
-    std::memcpy(&known, given, std::min(given->size, sizeof known));
-    return known;
-}
-
-void fill(const char* name, int& value, int fallback, int least, int most) {
-    if (value == TUTTI_UNDEF_INT)
-        value = fallback;
-    else if (value < least || value > most)
-        fail(tuttiInvalidArgument, "%s: config.%s is %d; %d to %d was expected", create_servers, name, value, least,
-             most);
-}
-
 void check_update(const tuttiDpOptimizer_t& o) {
     if (o.kind == tuttiDpLamb || o.kind == tuttiDpMuon)
         fail(tuttiInvalidArgument, "%s: %s needs whole parameters, which servers have not", create_servers,
              o.kind == tuttiDpLamb ? "tuttiDpLamb" : "tuttiDpMuon");
-    if (o.kind < 0 || o.kind >= tuttiDpNumOptimizers)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.kind %d is unknown", create_servers, static_cast<int>(o.kind));
-    if (o.kind == tuttiDpCallback && o.update == nullptr)
-        fail(tuttiInvalidArgument, "%s: config.optimizer.update is NULL, but its kind is tuttiDpCallback",
-             create_servers);
+    check_kind(create_servers, o);
     if (!(o.learningRate >= 0))
         fail(tuttiInvalidArgument, "%s: config.optimizer.learningRate is %g", create_servers, o.learningRate);
 }
@@ -96,19 +75,21 @@ std::string Key::describe() const {
 }
 
 Settings read_settings(const tuttiPsConfig_t* config, int ranks) {
-    Settings s{known_fields(config), {}, {}};
-    if (s.servers == 0) s.servers = TUTTI_UNDEF_INT;
-    if (s.threads == 0) s.threads = TUTTI_UNDEF_INT;
-    if (s.timeoutMs == 0) s.timeoutMs = TUTTI_UNDEF_INT;
-    if (s.pushesAhead == 0) s.pushesAhead = TUTTI_UNDEF_INT;
+    Settings s{known_part(create_servers, config, TUTTI_PS_CONFIG_INITIALIZER, offsetof(tuttiPsConfig_t, servers),
+                          "TUTTI_PS_CONFIG_INITIALIZER"),
+               {},
+               {}};
+    for (int* const field : {&s.servers, &s.threads, &s.timeoutMs, &s.pushesAhead})
+        if (*field == 0) *field = TUTTI_UNDEF_INT;
     const int cores = std::clamp(static_cast<int>(cores_of_caller().size()), 1, 8);
-    fill("servers", s.servers, ranks, 1, ranks);
-    fill("dedicated", s.dedicated, 0, 0, 1);
-    fill("average", s.average, 0, 0, 1);
-    fill("staleness", s.staleness, TUTTI_PS_UNBOUNDED, TUTTI_PS_UNBOUNDED, INT_MAX);
-    fill("threads", s.threads, cores, 1, 256);
-    fill("timeoutMs", s.timeoutMs, 600000, 1, INT_MAX);
-    fill("pushesAhead", s.pushesAhead, 16, 1, INT_MAX);
+    const Field fields[] = {{"servers", s.servers, ranks, 1, ranks},
+                            {"dedicated", s.dedicated, 0, 0, 1},
+                            {"average", s.average, 0, 0, 1},
+                            {"staleness", s.staleness, TUTTI_PS_UNBOUNDED, TUTTI_PS_UNBOUNDED, INT_MAX},
+                            {"threads", s.threads, cores, 1, 256},
+                            {"timeoutMs", s.timeoutMs, 600000, 1, INT_MAX},
+                            {"pushesAhead", s.pushesAhead, 16, 1, INT_MAX}};
+    fill_fields(create_servers, fields);
     if (s.partBytes == 0) s.partBytes = std::size_t{4} << 20;
     check_update(s.optimizer);
     if (s.only_sums() && s.bounded())

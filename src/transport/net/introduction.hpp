@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "transport/net/header.hpp"
 

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/caught.hpp"
 #include "transport/net/link.hpp"
 
 namespace tutti::net {

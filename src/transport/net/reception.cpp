@@ -6,7 +6,6 @@
 
 #include "base/caught.hpp"
 #include "base/config.hpp"
-#include "base/log.hpp"
 #include "transport/net/engine.hpp"
 
 namespace tutti::net {

@@ -1,5 +1,4 @@
 // Lets several threads of a rank move the messages of its links: each has one socket, and the channels that go by it.
-#include <algorithm>
 #include <utility>
 
 #include "transport/net/link.hpp"

@@ -1,11 +1,9 @@
 // Turns a plugin of any version of the interface into a Plugin. All differences between versions are handled here.
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
-#include <vector>
 
 #include "base/log.hpp"
 #include "base/os.hpp"

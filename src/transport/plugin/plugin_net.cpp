@@ -7,6 +7,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "base/result.hpp"
 #include "transport/plugin/endpoint.hpp"
 
@@ -16,13 +17,6 @@ namespace {
 constexpr int connections_of_endpoint = 4;
 constexpr std::chrono::seconds try_at_most{5};
 constexpr std::chrono::microseconds try_again{50};
-
-/// FNV-1a, which is the same on every host; never 0.
-std::uint64_t hash(const std::string& text) {
-    std::uint64_t h = 14695981039346656037u;
-    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    return h == 0 ? 1 : h;
-}
 
 }  // namespace
 
@@ -65,7 +59,7 @@ std::uint64_t PluginNet::fabric() {
         fail(tuttiSystemError,
              "the network plugin that TUTTI_NET_PLUGIN names can't be used: %s (TUTTI_NET_PLUGIN=none goes without)",
              why_.c_str());
-    return why_.empty() ? hash(plugin_->name()) : 0;
+    return why_.empty() ? std::max<std::uint64_t>(1, fnv(plugin_->name())) : 0;
 }
 
 std::string PluginNet::absence() {
@@ -145,7 +139,7 @@ std::unique_ptr<net::NetEndpoint> PluginNet::open(Rank self, Rank peer, const ne
     const std::lock_guard lock(mutex_);
     const std::size_t d = choose(self);
     if (d == devices_.size())
-        fail(tuttiSystemError, "network plugin %s: %s, and whatever else is as fast, has no more than %d connections",
+        fail(tuttiSystemError, "network plugin %s: %s and each device as fast allow no more than %d connections",
              plugin_->file().c_str(), devices_[0].name.c_str(), devices_[0].most_connections);
     (*open_)[d] += connections_of_endpoint;
     std::shared_ptr<void> lease(nullptr, [open = open_, d](void*) { (*open)[d] -= connections_of_endpoint; });
