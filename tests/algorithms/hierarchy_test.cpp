@@ -91,7 +91,7 @@ TEST_CASE("any two algorithms make a hierarchy") {
     CHECK(find_algorithm("direct+hierarchy") == nullptr);
 }
 
-TEST_CASE("hierarchies keep their closed forms where nodes are the usual ones") {
+TEST_CASE("hierarchies keep their closed forms where nodes are the usual ones", "[long]") {
     for (const Algorithm& a : compositions())
         for_each_collective(a, [&](Collective c) {
             for (const int n : {1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 16, 20, 24, 28, 64}) {

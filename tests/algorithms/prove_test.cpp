@@ -39,7 +39,7 @@ TEST_CASE("the table holds for 1 to 64 ranks") {
     });
 }
 
-TEST_CASE("the table holds for many ranks") {
+TEST_CASE("the table holds for many ranks", "[long]") {
     const auto proven = [](const char* name, Collective c, int n) {
         INFO(name << " " << name_of(c) << ", " << n << " ranks");
         CHECK(prove(*find_algorithm(name), c, n, n / 3).error == "");

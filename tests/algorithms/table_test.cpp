@@ -41,7 +41,7 @@ TEST_CASE("an algorithm refuses what it does not support") {
 
 // Any rank makes its own program, however many there are: these need O(n) steps at most. All-to-all's rows are passed
 // on log n / 2 times each.
-TEST_CASE("programs for very many ranks are small") {
+TEST_CASE("programs for very many ranks are small", "[long]") {
     for (const Algorithm& a : algorithms())
         for (int c = 0; c < collectives; ++c) {
             const auto op = static_cast<Collective>(c);

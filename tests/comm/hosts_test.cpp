@@ -229,7 +229,7 @@ TEST_CASE("an abort ends what waits for the network") {
     REQUIRE(ended == 2);
 }
 
-TEST_CASE("on a long path messages are longer, and results, errors and aborts are the same") {
+TEST_CASE("on a long path messages are longer, and results, errors and aborts are the same", "[long]") {
     const std::string tests =
         "a message between hosts*,large and small messages*,collectives of all kinds*,streams*,"
         "ranks that call different things*,what was sent*,an abort*";

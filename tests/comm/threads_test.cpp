@@ -202,7 +202,7 @@ TEST_CASE("threads: they share ciphers, and the results are right") {
         CHECK(harness::run_with(settings, "threads: they share what sockets take*") == "");
 }
 
-TEST_CASE("threads: every algorithm", "[exhaustive]") {
+TEST_CASE("threads: every algorithm", "[exhaustive][long]") {
     for (const Algorithm& a : algorithms())
         for (const int threads : {2, 4})
             for (const int ranks : {2, 3, 4}) {

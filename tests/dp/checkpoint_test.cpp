@@ -74,7 +74,7 @@ std::map<std::string, std::vector<float>> tensors_in(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits", "[exhaustive]") {
+TEST_CASE("what any ranks have saved any ranks go on with, in any mode, with the same bits", "[exhaustive][long]") {
     const Trained through = harness::train(setup_of(tuttiDpBucketed, 3));
     const struct {
         tuttiDpMode_t saves, loads;

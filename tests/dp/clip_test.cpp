@@ -55,7 +55,7 @@ TEST_CASE("clipping by value: NaNs stay, and what is within the limit keeps its 
     }
 }
 
-TEST_CASE("clipping by value: every synchronous mode has the bits of one rank", "[exhaustive]") {
+TEST_CASE("clipping by value: every synchronous mode has the bits of one rank", "[exhaustive][long]") {
     for (int n = least_ranks; n <= most_ranks; ++n)
         for (const bool scaled : {false, true}) {
             Setup setup;

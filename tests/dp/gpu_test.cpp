@@ -58,7 +58,7 @@ TEST_CASE("GPUs: masters, main gradients, micro-batches, clipping") {
     }
 }
 
-TEST_CASE("GPUs: what is offloaded is in the host's memory, and the bits stay") {
+TEST_CASE("GPUs: what is offloaded is in the host's memory, and the bits stay", "[long]") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero3})
         for (const auto type : {tuttiFloat32, tuttiBfloat16}) {
             CAPTURE(mode, type);

@@ -51,7 +51,7 @@ TEST_CASE("groups: each rank has one shard, each group all of them") {
     REQUIRE(dp::deal_shards(o, {hosts.data(), 1}, true)[0].owners == 1);  // as newcomers begin
 }
 
-TEST_CASE("groups: the bits of one rank, for every size of groups that there can be", "[exhaustive]") {
+TEST_CASE("groups: the bits of one rank, for every size of groups that there can be", "[exhaustive][long]") {
     int variant = 0;
     for (int n = 1; n <= 4; ++n) {
         Setup setup;
@@ -75,7 +75,7 @@ TEST_CASE("groups: the bits of one rank, for every size of groups that there can
 }
 
 TEST_CASE("groups: masters, fp32 gradients, micro-batches, loss scaling and an overflow, with the same bits",
-          "[exhaustive]") {
+          "[exhaustive][long]") {
     for (const auto type : {tuttiBfloat16, tuttiFloat16})
         for (const bool main : {false, true}) {
             Setup setup;
@@ -134,7 +134,7 @@ TEST_CASE("groups: the norm counts one copy of each shard") {
     }
 }
 
-TEST_CASE("groups: compressed gradients are those of ranks that share out all", "[exhaustive]") {
+TEST_CASE("groups: compressed gradients are those of ranks that share out all", "[exhaustive][long]") {
     for (const auto kind : {tuttiDpFp16, tuttiDpBf16, tuttiDpFp8, tuttiDpTopK, tuttiDpPowerSgd, tuttiDpAllGather}) {
         Setup setup;
         setup.ranks = 4;
@@ -155,7 +155,7 @@ TEST_CASE("groups: compressed gradients are those of ranks that share out all", 
     }
 }
 
-TEST_CASE("GPUs: groups have the bits of CPUs, with a CPU among the ranks, and offloaded states, too") {
+TEST_CASE("GPUs: groups have the bits of CPUs, with a CPU among the ranks, and offloaded states, too", "[long]") {
     using Devices = std::vector<int>;
     const Devices gpus = harness::sanitized ? Devices{0, 1} : Devices{0, 1, 0, 1};
     for (const bool mixed : {false, true}) {
@@ -205,7 +205,7 @@ TEST_CASE("groups: memory is that of as many ranks as a group has") {
 }
 
 TEST_CASE("groups: a checkpoint is written once, by all, and goes on with other ranks, groups and modes",
-          "[exhaustive]") {
+          "[exhaustive][long]") {
     const Scratch folder;
     Setup setup;
     setup.ranks = 4;

@@ -219,7 +219,7 @@ Training training_of(tuttiDpMode_t mode, int join) {
 
 }  // namespace
 
-TEST_CASE("ranks with fewer batches join, in every synchronous mode, to the bits of plain loops", "[dp]") {
+TEST_CASE("ranks with fewer batches join, in every synchronous mode, to the bits of plain loops", "[dp][long]") {
     for (const tuttiDpMode_t mode :
          {tuttiDpNaive, tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero2, tuttiDpZero3})
         for (const int over : {TUTTI_DP_JOIN_ALL, TUTTI_DP_JOIN_ACTIVE})

@@ -85,7 +85,7 @@ TEST_CASE("LAMB: its formula in fp64, however a parameter is cut") {
     REQUIRE(dp::trust_ratio({}) == 1);
 }
 
-TEST_CASE("LAMB: every synchronous mode has the bits of one rank, for 1 to 4 ranks", "[exhaustive]") {
+TEST_CASE("LAMB: every synchronous mode has the bits of one rank, for 1 to 4 ranks", "[exhaustive][long]") {
     for (const auto type : {tuttiFloat32, tuttiBfloat16})
         for (int n = 1; n <= 4; ++n) {
             Setup setup;

@@ -32,7 +32,7 @@ double scale_of(tuttiDp_t dp, long long* skipped = nullptr) {
 
 }  // namespace
 
-TEST_CASE("a scale that is a power of two changes no bit of fp32, clipped or not, in any mode", "[exhaustive]") {
+TEST_CASE("a scale that is a power of two changes no bit of fp32, clipped or not, in any mode", "[exhaustive][long]") {
     for (const auto mode : modes)
         for (const double clip : {0.0, 0.5}) {
             CAPTURE(mode, clip);
@@ -154,7 +154,8 @@ TEST_CASE("what compression keeps for the next time follows the scale") {
 }
 
 TEST_CASE(
-    "a step that is left out takes nothing of what compression keeps, in any mode, also before buckets are rebuilt") {
+    "a step that is left out takes nothing of what compression keeps, in any mode, also before buckets are rebuilt",
+    "[long]") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero1, tuttiDpZero3})
         for (const auto compression : {tuttiDpTopK, tuttiDpPowerSgd})
             for (const int bad : {0, 2}) {

@@ -186,7 +186,7 @@ TEST_CASE("types and doubles") {
     REQUIRE(harness::difference(coarse, harness::train(setup)) < 0.2);
 }
 
-TEST_CASE("clipping: the norm is over all shards, and has the bits of one rank") {
+TEST_CASE("clipping: the norm is over all shards, and has the bits of one rank", "[long]") {
     for (int n = least_ranks; n <= most_ranks; ++n)
         for (const tuttiDataType_t type : {tuttiFloat32, tuttiBfloat16}) {
             Setup setup;

@@ -55,7 +55,7 @@ void die_in_a_move(tuttiComm_t comm, const std::vector<tuttiDpParameter_t>& give
 }  // namespace
 
 TEST_CASE("where ranks own parts a layer moves to as many ranks, to more and to fewer, and keeps its bits",
-          "[exhaustive]") {
+          "[exhaustive][long]") {
     for (const auto type : {tuttiFloat32, tuttiBfloat16})
         for (const auto mode : owned)
             for (const int group : {TUTTI_UNDEF_INT, 1}) {
@@ -312,7 +312,7 @@ TEST_CASE("moves that can't be are refused, and the layer goes on where it is") 
     }
 }
 
-TEST_CASE("GPUs: parts move through the host to their owners, with the bits of CPUs that stay") {
+TEST_CASE("GPUs: parts move through the host to their owners, with the bits of CPUs that stay", "[long]") {
     for (const bool mixed : {false, true})
         for (const auto mode : {tuttiDpZero1, tuttiDpZero3}) {
             CAPTURE(mixed, mode);

@@ -72,7 +72,7 @@ struct Gate {
 
 }  // namespace
 
-TEST_CASE("values that are gathered apart have the bits of those that are not") {
+TEST_CASE("values that are gathered apart have the bits of those that are not", "[long]") {
     for (const int n : sanitized ? std::vector{3, 4} : std::vector{1, 2, 3, 4})
         for (const tuttiDataType_t type : {tuttiFloat32, tuttiBfloat16})
             for (const tuttiDpMode_t mode : {tuttiDpZero3, tuttiDpZero2, tuttiDpServer, tuttiDpBucketed})

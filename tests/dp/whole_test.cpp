@@ -207,7 +207,7 @@ TEST_CASE("with whole updates each parameter has one owner, and owners about as 
     }
 }
 
-TEST_CASE("an update of the caller's gets whole parameters in every mode, to the same bits", "[exhaustive]") {
+TEST_CASE("an update of the caller's gets whole parameters in every mode, to the same bits", "[exhaustive][long]") {
     Setup some;
     Longest longest{some.counts};
     for (const int ranks : {2, 3, 4}) {

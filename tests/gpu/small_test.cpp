@@ -99,7 +99,7 @@ int compare(const std::vector<Asked>& calls, int ranks, const char* algorithm) {
 
 }  // namespace
 
-TEST_CASE("GPUs: small messages leave the bits that the interpreter does, of every type and operation") {
+TEST_CASE("GPUs: small messages leave the bits that the interpreter does, of every type and operation", "[long]") {
     std::vector<Asked> calls;
     for (int type = 0; type < tuttiNumTypes; ++type)
         for (int op = 0; op < tuttiNumOps && EmulatedGpus::emulates(static_cast<tuttiDataType_t>(type)); ++op)
@@ -110,7 +110,7 @@ TEST_CASE("GPUs: small messages leave the bits that the interpreter does, of eve
         CHECK(compare(calls, 3, algorithm) == 2 * 3 * static_cast<int>(calls.size()));
 }
 
-TEST_CASE("GPUs: small messages leave the bits that the interpreter does, by every algorithm") {
+TEST_CASE("GPUs: small messages leave the bits that the interpreter does, by every algorithm", "[long]") {
     int small = 0;
     for (const Algorithm& a : algorithms()) {
         std::vector<Asked> calls;

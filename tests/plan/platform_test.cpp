@@ -118,7 +118,8 @@ TEST_CASE("where ranks outnumber cores, buffers that fit the cores' own caches g
     CHECK(chosen(2, 2, 64 << 10, true).second.by_reference);
 }
 
-TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ") {
+TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ",
+          "[long]") {
     for (int n = 2; n <= 8; ++n)
         for (const Machine& m : machines(n))
             for (int number = 0; number < collectives; ++number) {

@@ -73,7 +73,7 @@ TEST_CASE("every candidate is priced, the best comes first and is what is chosen
     }
 }
 
-TEST_CASE("what is chosen is the same whether all candidates are played through or only those that may win") {
+TEST_CASE("what is chosen is the same whether all candidates are played through or only those that may win", "[long]") {
     for (int c = 0; c < collectives; ++c) {
         const auto collective = static_cast<Collective>(c);
         if (collective == Collective::send || collective == Collective::recv) continue;

@@ -84,7 +84,7 @@ TEST_CASE("every mutant is caught or equivalent") {
 
 // A mutant of a mutant is often accepted only because it undoes the first mistake, or because nobody looks at the
 // result.
-TEST_CASE("mutants of mutants are caught or equivalent") {
+TEST_CASE("mutants of mutants are caught or equivalent", "[long]") {
     Count all;
     std::uint64_t state = 1;
     const auto one_in_eight = [&] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 61 == 0; };

@@ -91,7 +91,7 @@ std::vector<Program> rewritten(const std::vector<Program>& programs) {
 
 }  // namespace
 
-TEST_CASE("each receive meets the message that it met before, whether all get it or not") {
+TEST_CASE("each receive meets the message that it met before, whether all get it or not", "[long]") {
     std::map<std::string, int> with_messages_to_all;
     std::vector<int> sizes(17);
     std::iota(sizes.begin(), sizes.end(), 1);
