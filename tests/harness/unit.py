@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Joins test files into one, so that the compiler reads their headers once: unit.py OUTPUT FILE...
+"""unit.py OUTPUT FILE...: joins test files into one, so that the compiler reads their headers once.
 
-Includes go to the top. What remains of each file gets a namespace of its own, as files use the same names: around all of
-it, or, where the file opens `namespace tutti` or one within, inside that. Lines keep their file and number.
+Includes go to the top. What remains of each file gets a namespace of its own, as files use the same names: around all
+of it, or, where the file opens `namespace tutti` or one within, inside that. Lines keep their file and number.
 """
 
 import pathlib
