@@ -116,7 +116,7 @@ class Elastic(unittest.TestCase):
         command = [TUTTI_RUN, "--keep-going", "-n", "3", TRAIN, "--mode", "zero1", "--elastic", "--steps", "4000"]
         code, _, errors = train_without_rank_2(command)
         self.assertNotEqual(code, 0)
-        self.assertIn("nobody has all of", errors)
+        self.assertIn("no remaining rank has all of", errors)
 
 
 unittest.main()

@@ -122,7 +122,7 @@ TEST_CASE("parts that died with their ranks come from the last checkpoint; witho
                           "rank 1 is gone");
                     const tuttiResult_t result = rank.move(two, r / 2, 2);
                     if (!saved) {
-                        right += result == tuttiInvalidUsage && says("nobody has all of") && says("4 steps");
+                        right += result == tuttiInvalidUsage && says("no remaining rank has all of") && says("4 steps");
                         return;
                     }
                     must_succeed(result, "fewer");
