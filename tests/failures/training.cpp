@@ -112,10 +112,10 @@ tuttiResult_t moves(Party& p) {
     return training.end();
 }
 
-/// Where this program's files are.
+/// Where this program's files are: in memory, as every place that fails is a sync, which a busy disk makes wait.
 class Folder {
   public:
-    Folder() : name_("/tmp/tutti-failures-" + std::to_string(getpid())) {
+    Folder() : name_("/dev/shm/tutti-failures-" + std::to_string(getpid())) {
         const OfTheTest mine;
         std::filesystem::create_directories(name_);
     }
