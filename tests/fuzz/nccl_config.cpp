@@ -6,12 +6,12 @@ using namespace tutti;
 
 namespace {
 
-std::string refusal;
+std::string why_not;
 
 }  // namespace
 
 ncclResult_t nccl::refuse(ncclResult_t result, std::string why) {
-    refusal = std::move(why);
+    why_not = std::move(why);
     return result;
 }
 
@@ -33,9 +33,9 @@ FUZZ_TARGET(nccl_config) {
         std::memcpy(given.data() + at, &value, sizeof value);
     }
     tuttiConfig_t config;
-    refusal.clear();
+    why_not.clear();
     const bool taken = nccl::read(reinterpret_cast<const ncclConfig_t*>(given.data()), config);
-    TUTTI_ASSERT(taken == refusal.empty());
+    TUTTI_ASSERT(taken == why_not.empty());
     if (!taken) return;
     TUTTI_ASSERT(head.magic == 0xcafebeef && head.size >= beginning);
     TUTTI_ASSERT(config.blocking == TUTTI_UNDEF_INT || config.blocking == 0 || config.blocking == 1);
