@@ -257,11 +257,11 @@ TEST_CASE("memory is registered once, forgotten when it is freed, and copied whe
 TEST_CASE("who has given up gets nothing written to its memory any more") {
     Referring r;
     r.post(much);
-    r.pair.at[1].engine->withdraw();
-    r.pair.waiting->stop();
     std::memset(r.memory[0], 1, much);
     std::memset(r.memory[1], 0, much);
     r.there.cell().reference = r.refer(0);
+    r.pair.waiting->stop();  // rank 0 must not hear of it before it sends
+    r.pair.at[1].engine->withdraw();
     r.there.commit(Kind::reference, much, 1);
     for (int looks = 0; looks < 10; ++looks) r.pair.at[0].engine->poll();
     REQUIRE(std::all_of(r.memory[1], r.memory[1] + much, [](std::byte b) { return b == std::byte{0}; }));
