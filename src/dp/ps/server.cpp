@@ -14,9 +14,13 @@ std::unique_ptr<Text> words_of(const Error& error) {
     return said;
 }
 
-// Requests for parts have the same numbers as tasks.
-static_assert(static_cast<int>(Header::Kind::push) == static_cast<int>(Task::Kind::push));
-static_assert(static_cast<int>(Header::Kind::store) == static_cast<int>(Task::Kind::store));
+// Requests for parts have the same numbers as tasks, and come first.
+constexpr bool is(Header::Kind request, Task::Kind task) {
+    return static_cast<int>(request) == static_cast<int>(task);
+}
+static_assert(is(Header::Kind::push, Task::Kind::push) && is(Header::Kind::pull, Task::Kind::pull) &&
+              is(Header::Kind::push_pull, Task::Kind::push_pull) && is(Header::Kind::fetch, Task::Kind::fetch) &&
+              is(Header::Kind::store, Task::Kind::store));
 
 }  // namespace
 
