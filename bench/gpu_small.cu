@@ -230,19 +230,25 @@ class Ranks {
     SmallJob small_of(Job& job, const std::vector<Step>& program, const std::vector<Operand>& operands,
                       const std::vector<End*>& to, const std::vector<End*>& from) {
         SmallPlan small;
-        std::vector<SmallOperand> its;
         for (std::size_t i = 0; i < operands.size(); ++i) {
             const bool peer = operands[i].place == Place::peer, received = peer && i >= program.back().first;
-            its.push_back({operands[i].place, 0,
-                           static_cast<std::uint16_t>(operands[i].index + (received ? static_cast<int>(to.size()) : 0)),
-                           0});
+            const std::size_t index = operands[i].index + (received ? to.size() : 0);
+            small.operands[i] = {operands[i].place, 0, static_cast<std::uint8_t>(index), 0};
         }
-        small.operands = upload(its);
+        for (std::size_t i = 0; i < program.size(); ++i)
+            small.steps[i] = {static_cast<std::uint8_t>(program[i].first),
+                              static_cast<std::uint8_t>(program[i].sources),
+                              static_cast<std::uint8_t>(program[i].sinks), 0,
+                              static_cast<std::uint8_t>(program[i].completes)};
+        small.step_count = static_cast<std::uint8_t>(program.size());
+        small.operand_count = static_cast<std::uint8_t>(operands.size());
+        small.to_count = static_cast<std::uint8_t>(to.size());
+        small.from_count = static_cast<std::uint8_t>(from.size());
         std::copy(to.begin(), to.end(), small.ends);
         std::copy(from.begin(), from.end(), small.ends + to.size());
         std::fill_n(small.messages, to.size() + from.size(), std::uint8_t{1});
         job.plan.small = &small;
-        const SmallJob made = small_job(job);
+        const SmallJob made = small_job(job, sizeof(float));
         job.plan.small = nullptr;
         return made;
     }

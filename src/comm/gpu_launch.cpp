@@ -247,7 +247,7 @@ class Wave {
             gpu::SmallLaunch launch{};
             std::size_t bytes = 0;  // of a block's longest slice
             for (std::size_t i = 0; i < count; ++i) {
-                launch.jobs[i] = gpu::small_job(kernel.jobs[i]->job);
+                launch.jobs[i] = gpu::small_job(kernel.jobs[i]->job, size_of(type));
                 bytes = std::max(bytes, std::min(launch.jobs[i].tile, launch.jobs[i].block) * size_of(type));
             }
             const auto warps = static_cast<unsigned>((bytes + 8 * 32 - 1) / (8 * 32));

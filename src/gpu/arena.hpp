@@ -21,7 +21,7 @@ namespace tutti::gpu {
 inline constexpr int collective_channels = 32;
 inline constexpr int pair_channels = 4;  // for sends and receives alone
 inline constexpr int channels_per_peer = collective_channels + pair_channels;
-inline constexpr int line_channels = 4;  // collective channels with lines, the first ones; all pair channels have them
+inline constexpr int line_channels = 16;  // collective channels with lines, the first ones; all pair channels have them
 inline constexpr std::size_t least_slot_bytes = 32 * 1024;  // also what adapters reach by GPUDirect
 
 /// Bytes of a slot in an arena with `seats` seats. A tile costs some 16 us beside its bytes (an H100), so slots are as

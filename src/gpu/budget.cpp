@@ -11,11 +11,9 @@
 namespace tutti::gpu {
 namespace {
 
-// Estimates that no GPU has measured yet. Lines cost twice the bytes and save a flag's round trip.
-constexpr std::size_t line_limit = 16 * 1024;                         // longest block that goes in lines, in bytes
-constexpr std::size_t line_share = 4 * 1024, slot_share = 16 * 1024;  // bytes that are worth one more channel
+// Measured on an H100 (docs/performance-gpu.md). Lines cost twice the bytes and save a flag's round trip.
+constexpr std::size_t line_share = 2 * 1024, slot_share = 16 * 1024;  // bytes that are worth one more channel
 constexpr std::size_t slices_message = 4 * 1024 * 1024;               // longest message by reference
-static_assert(line_limit <= line_bytes);
 constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slots for every peer that a program names
 static_assert(host_channels <= tutti::collective_channels);
 static_assert(least_slot_bytes <= slot_bytes_for(few_ranks + 1));
@@ -63,8 +61,9 @@ TileLimits limits_of(const Budget& budget) {
     TileLimits l;
     l.line = 128;
     l.slots = {budget.slot, budget.channels, slot_share};
-    l.lines = {line_bytes, std::min(budget.channels, line_channels), line_share};
-    l.in_lines = line_limit;
+    l.lines = {line_bytes, line_channels, line_share};
+    l.in_lines = line_channels * line_bytes;
+    l.keep_lines_within(budget.channels);
     l.packed_references = false;
     if (!budget.by_reference && !budget.lends) return l;
     l.reference = 0;
@@ -80,7 +79,7 @@ TileLimits through_host(TileLimits l, const Budget& budget) {
     l.slots.message = std::min(l.slots.message, least_slot_bytes);
     l.slots.channels = std::min(l.slots.channels, budget.channels);
     l.lines = l.slots;
-    l.in_lines = line_limit;
+    l.in_lines = line_bytes;
     l.tile = std::min(l.tile, least_slot_bytes);
     return l;
 }

@@ -39,29 +39,40 @@ void require_room(const BoundProgram& bound) {
                  bound.program.rank, s.sources, s.sinks, max_operands);
 }
 
-/// The operands for the kernel of small messages; none if it can't run the program.
-std::vector<SmallOperand> small_operands_of(const BoundProgram& bound, const Ends& ends, SmallPlan& small) {
+/// Fills in the program for the kernel of small messages. False if that can't run it.
+bool is_small(const BoundProgram& bound, const Ends& ends, SmallPlan& small) {
     const tutti::Program& p = bound.program;
     for (const auto* const peers : {&bound.to, &bound.from})
         for (const BoundProgram::Peer peer : *peers)
-            if (!ends.has_lines(peer.rank)) return {};
-    if (bound.to.size() > small_connections || bound.from.size() > small_connections) return {};
-    if (p.steps.size() > small_steps || p.operands.size() > small_operands) return {};
-    std::vector<SmallOperand> operands(p.operands.size());
-    for (const Step& step : p.steps)
+            if (!ends.has_lines(peer.rank)) return false;
+    if (bound.to.size() > small_connections || bound.from.size() > small_connections) return false;
+    if (p.steps.size() > small_steps || p.operands.size() > small_operands) return false;
+    const auto as_byte = [](std::size_t value) { return static_cast<std::uint8_t>(value); };
+    for (std::size_t s = 0; s < p.steps.size(); ++s) {
+        const Step& step = p.steps[s];
+        if (step.column > INT8_MAX) return false;
+        small.steps[s] = {as_byte(step.first), as_byte(step.sources), as_byte(step.sinks),
+                          static_cast<std::uint8_t>(step.column & INT8_MAX), step.completes != 0};
         for (std::uint32_t i = step.first; i < step.first + step.sources + step.sinks; ++i) {
             const Operand& o = p.operands[i];
             const bool received = o.place == Place::peer && i < step.first + step.sources;
-            const auto chunk = static_cast<std::uint32_t>(o.index), columns = static_cast<std::uint32_t>(p.columns);
+            const auto chunk = static_cast<std::size_t>(o.index), columns = static_cast<std::size_t>(p.columns);
             const bool in_rows = o.place == Place::input || o.place == Place::output;
-            const std::size_t index = in_rows ? chunk % columns : chunk + (received ? bound.to.size() : 0);
-            if (o.more || index > UINT16_MAX) return {};
-            operands[i] = {o.place, 0, static_cast<std::uint16_t>(index), in_rows ? chunk / columns : 0};
+            const std::size_t index = in_rows ? chunk % columns : chunk + (received ? bound.to.size() : 0),
+                              row = in_rows ? chunk / columns : 0;
+            if (o.more || std::max(index, row) > UINT8_MAX) return false;
+            small.operands[i] = {o.place, 0, as_byte(index), as_byte(row)};
             if (o.place != Place::peer) continue;
-            operands[i].message = small.messages[index]++;
-            if (small.messages[index] > line_depth) return {};
+            small.operands[i].message = small.messages[index]++;
+            if (small.messages[index] > line_depth) return false;
         }
-    return operands;
+    }
+    small.step_count = as_byte(p.steps.size());
+    small.operand_count = as_byte(p.operands.size());
+    small.to_count = as_byte(bound.to.size());
+    small.from_count = as_byte(bound.from.size());
+    small.stride = Ends::stride;
+    return true;
 }
 
 }  // namespace
@@ -91,9 +102,7 @@ Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_cha
         for (const BoundProgram::Peer peer : bound_.to) to.push_back(ends.to(peer.rank, channel));
         for (const BoundProgram::Peer peer : bound_.from) from.push_back(ends.from(peer.rank, channel));
     }
-    const std::vector<SmallOperand> small = small_operands_of(bound_, ends, small_);
     Image image;
-    const std::size_t at_small = image.add(small);
     const std::size_t at_steps = image.add(bound_.program.steps), at_operands = image.add(bound_.program.operands),
                       at_postables = image.add(postables), at_to = image.add(to), at_from = image.add(from);
     memory_ = Memory(pool, image.bytes().size());
@@ -113,11 +122,9 @@ Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_cha
     plan_.scratch_chunks = static_cast<std::uint32_t>(bound_.program.scratch_chunks);
     plan_.pull_safe = bound_.pull_safe;
     plan_.push_safe = bound_.push_safe;
-    if (small.empty()) return;
-    small_.operands = reinterpret_cast<const SmallOperand*>(memory_.at() + at_small);
+    if (!is_small(bound_, ends, small_)) return;
     std::ranges::copy_n(to.begin(), static_cast<std::ptrdiff_t>(bound_.to.size()), small_.ends);
     std::ranges::copy_n(from.begin(), static_cast<std::ptrdiff_t>(bound_.from.size()), small_.ends + bound_.to.size());
-    small_.stride = Ends::stride;
     plan_.small = &small_;
 }
 

@@ -137,6 +137,7 @@ Platform gpu_platform(int ranks, const gpu::Budget& budget) {
     p.rates = {.step = 1.25, .message = 0.15, .load = 1 / 40e3, .store = 1 / 40e3, .memory = 0};
     p.rates.threads = 1 << 20;
     p.rates.references = budget.by_reference || budget.lends;
+    p.pair_channels = budget.pair_channels;
     p.line = {0.6, 0};
     p.transport = "gpu";
     p.limits = gpu::limits_of(budget);
@@ -155,7 +156,10 @@ Platform through_host(Platform p, const gpu::Budget& budget) {
 
 TileLimits pair_limits(std::size_t bytes, bool by_network, const Platform& p) {
     TileLimits l = p.limits;
-    if (l.fixed()) return l;
+    if (l.fixed()) {
+        l.keep_lines_within(p.pair_channels);
+        return l;
+    }
     // A message that fits into the slots of one channel is under way as a whole. A channel is added only when those
     // before it are filled, so slots never take more than the message.
     const std::size_t tile = by_network ? p.between_hosts : network_tile, channel_bytes = slot_depth * tile;

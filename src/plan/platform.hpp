@@ -41,12 +41,14 @@ struct Platform {
     TileLimits limits;                         // the tuner chooses within them
     TileLimits uneven;                         // for calls whose rows differ in length
     int fewest_channels = 1;                   // large calls use as many channels at least
+    int pair_channels = 1;                     // on GPUs: of a send or receive, at most
     std::size_t between_hosts = network_tile;  // bytes of a tile of sends and receives
 
     friend bool operator==(const Platform&, const Platform&) = default;
     bool oversubscribed() const { return ranks > rates.cores; }
     void force_channels(int channels) {
         fewest_channels = limits.slots.channels = uneven.slots.channels = channels;
+        limits.keep_lines_within(channels);
         rates.insists = true;
     }
     /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before

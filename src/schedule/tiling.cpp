@@ -13,6 +13,11 @@ std::size_t divide_up(std::size_t n, std::size_t by) {
 
 }  // namespace
 
+void TileLimits::keep_lines_within(int channels) {
+    lines.channels = std::min(lines.channels, channels);
+    in_lines = std::min(in_lines, static_cast<std::size_t>(lines.channels) * lines.message);
+}
+
 std::size_t TileLimits::most_chunks() const {
     return (in_lines > 0 ? std::min(slots.message, lines.message) : slots.message) / line;
 }
@@ -36,8 +41,8 @@ Tiling tile(std::size_t count, std::size_t element, const TileShape& shape, cons
     t.channels = way.channels;
     if (!l.uneven) t.tile = std::min(t.tile, t.block);
     if (way.share > 0) {
-        t.channels = static_cast<int>(
-            std::clamp<std::size_t>(divide_up(bytes, way.share), 1, static_cast<std::size_t>(way.channels)));
+        const std::size_t worth = divide_up(t.in_lines ? bytes * packed : bytes, way.share);
+        t.channels = static_cast<int>(std::clamp<std::size_t>(worth, 1, static_cast<std::size_t>(way.channels)));
         t.tile = std::min(t.tile, divide_up(divide_up(t.block, static_cast<std::size_t>(t.channels)), line) * line);
     }
     t.tiles = static_cast<std::uint32_t>(std::max<std::size_t>(divide_up(t.block, t.tile), 1));

@@ -40,6 +40,8 @@ struct TileLimits {
     friend bool operator==(const TileLimits&, const TileLimits&) = default;
     /// True if the tuner has no tile length or channels to choose.
     bool fixed() const { return uneven || slots.share > 0; }
+    /// Messages go in lines on no more channels than these, each with one.
+    void keep_lines_within(int channels);
     /// The most chunks that fit into a message.
     std::size_t most_chunks() const;
 };

@@ -9,7 +9,7 @@
 namespace tutti::gpu {
 
 /// A source or a sink.
-struct Term {
+struct alignas(16) Term {
     std::byte* at;       // nullptr: nothing is to be stored; nor is a copy to where its source is
     std::uint32_t flag;  // of its lines; 0: it is memory
 };
