@@ -117,12 +117,18 @@ void own_updates_whole(Config& c, int ranks) {
     c.wholeUpdates = 1;
 }
 
-constexpr auto f32 = tuttiFloat32, bf16 = tuttiBfloat16;
+void rebuilt(Config& c, int) {
+    c.rebuild = 1;
+}
+
+constexpr auto f32 = tuttiFloat32, f64 = tuttiFloat64, f16 = tuttiFloat16, bf16 = tuttiBfloat16;
 
 const Case cases[] = {
     {"naive, SGD", tuttiDpNaive, tuttiDpSgd, f32},
     {"bucketed, clipped momentum", tuttiDpBucketed, tuttiDpMomentum, f32},
     {"bucketed, Adam, bfloat16", tuttiDpBucketed, tuttiDpAdam, bf16},
+    {"bucketed, AdamW, float16", tuttiDpBucketed, tuttiDpAdamW, f16},
+    {"ZeRO-2, momentum, float64", tuttiDpZero2, tuttiDpMomentum, f64},
     {"server, AdamW", tuttiDpServer, tuttiDpAdamW, f32},
     {"sharded, AdamW", tuttiDpShardedServer, tuttiDpAdamW, f32},
     {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, bf16},
@@ -139,6 +145,19 @@ const Case cases[] = {
     {"a CPU serves and works, bfloat16", tuttiDpServer, tuttiDpAdam, bf16, nullptr, cpu_first},
     {"a CPU serves, LAMB", tuttiDpServer, tuttiDpLamb, f32, nullptr, cpu_first},
     {"bucketed, a CPU among GPUs", tuttiDpBucketed, tuttiDpMomentum, f32, nullptr, cpu_first},
+
+    {"a CPU among them, ZeRO-1 beside", tuttiDpZero1, tuttiDpAdamW, f32, overlapped, cpu_first},
+    {"a CPU among them, the same, apart", tuttiDpZero2, tuttiDpAdamW, f32, overlapped_apart, cpu_first},
+    {"a CPU among them, ZeRO-3 ahead, apart", tuttiDpZero3, tuttiDpAdamW, f32, far_ahead_apart, cpu_first},
+    {"a CPU among them, offloaded", tuttiDpZero3, tuttiDpLamb, bf16, offloaded, cpu_first},
+    {"a CPU among them, moved", tuttiDpZero2, tuttiDpAdamW, f32, nullptr, cpu_first | moves},
+    {"a CPU among them, abandoned", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, cpu_first | abandons},
+    {"a CPU among them, uneven batches", tuttiDpZero1, tuttiDpAdamW, f32, joins_active, cpu_first | joins},
+    {"a CPU among them, still parameters", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | stills},
+    {"a CPU among them, scaled losses", tuttiDpZero1, tuttiDpAdamW, f16, scaled_losses, cpu_first | overflows | finds},
+    {"a CPU among them, an all-gather", tuttiDpZero2, tuttiDpAdamW, f32, compressed<tuttiDpAllGather>, cpu_first},
+    {"a CPU among them, saved and loaded", tuttiDpServer, tuttiDpAdamW, f32, nullptr, cpu_first | saves},
+    {"a CPU among them, saved beside", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | saves_beside},
 
     {"fp16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpFp16>},
     {"bf16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpBf16>},
@@ -176,7 +195,7 @@ const Case cases[] = {
     {"bucketed, groups and rates", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, other_rates},
     {"no optimizer, sums, unscaled", tuttiDpBucketed, tuttiDpNoOptimizer, f32, sums_scaled, overflows},
 
-    {"bucketed, scaled losses, an infinity", tuttiDpBucketed, tuttiDpAdamW, bf16, scaled_losses, overflows | finds},
+    {"bucketed, scaled losses, an infinity", tuttiDpBucketed, tuttiDpAdamW, f16, scaled_losses, overflows | finds},
     {"ZeRO-2, scaled losses, an infinity", tuttiDpZero2, tuttiDpAdamW, f32, scaled_losses, overflows},
     {"ZeRO-3, the same, offloaded", tuttiDpZero3, tuttiDpAdamW, bf16, scaled_losses_offloaded, overflows},
     {"bucketed, clipped by value and norm", tuttiDpBucketed, tuttiDpAdamW, f32, limited},
@@ -192,6 +211,9 @@ const Case cases[] = {
     {"ZeRO-3, three units ahead, apart", tuttiDpZero3, tuttiDpAdamW, f32, far_ahead_apart},
 
     {"bucketed, memory of the caller", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, callers},
+    {"bucketed, rebuilt", tuttiDpBucketed, tuttiDpAdamW, f32, rebuilt, forwards},
+    {"the same, memory of the caller", tuttiDpBucketed, tuttiDpAdamW, bf16, rebuilt, callers | forwards | unused},
+    {"ZeRO-3, unused parameters", tuttiDpZero3, tuttiDpAdamW, f32, nullptr, unused},
     {"ZeRO-3, memory of the caller", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, callers},
     {"two passes, sums in fp32", tuttiDpBucketed, tuttiDpAdamW, bf16, in_fp32, callers | twice},
     {"ZeRO-2, two passes, sums in fp32", tuttiDpZero2, tuttiDpAdamW, bf16, in_fp32, callers | twice},
@@ -207,7 +229,6 @@ const Case cases[] = {
     {"ZeRO-1, GPUs save, CPUs load", tuttiDpZero1, tuttiDpAdamW, bf16, nullptr, saves_beside | then_cpus},
     {"ZeRO-3, CPUs save, GPUs load", tuttiDpZero3, tuttiDpAdamW, f32, nullptr, saves | from_cpus},
     {"the largest tenth, saved and loaded", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpTopK>, saves},
-    {"a CPU serves, saved and loaded", tuttiDpServer, tuttiDpAdamW, f32, nullptr, cpu_first | saves},
     {"asynchronous, saved and loaded", tuttiDpShardedServer, tuttiDpAdamW, f32, without_delay, saves},
 
     {"one process, many devices", {}, {}, f32, nullptr, 0, one_process},
@@ -239,7 +260,7 @@ bool check(const Case& c, std::vector<Place> places) {
         found = error.what();
     }
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    std::printf("%-36s %s (%s) %.1f s\n", c.name, good ? "OK" : "FAILED", found.c_str(), taken.count());
+    std::printf("%-37s %s (%s) %.1f s\n", c.name, good ? "OK" : "FAILED", found.c_str(), taken.count());
     std::fflush(stdout);
     return good;
 }

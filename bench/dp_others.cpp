@@ -1,7 +1,7 @@
 // Data parallelism apart from tuttiDp_t: one process that drives all devices, and parameter servers.
 #include <tutti/ps.h>
 
-#include <cstring>
+#include <bit>
 
 #include "dp_training.hpp"
 
@@ -10,17 +10,16 @@ namespace {
 
 constexpr std::size_t weights = 4099, samples = 37;
 
-template <class T>
-std::vector<float> numbers(std::size_t count, T seed) {
+std::vector<float> numbers(std::size_t count, int seed) {
     std::vector<float> all(count);
     for (std::size_t i = 0; i < count; ++i)
         all[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed)) % 101) / 64;
     return all;
 }
 
-std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
-    std::vector<std::uint32_t> bits(values.size());
-    std::memcpy(bits.data(), values.data(), values.size() * 4);
+std::vector<std::uint64_t> bits_of(const std::vector<float>& values) {
+    std::vector<std::uint64_t> bits;
+    for (const float value : values) bits.push_back(std::bit_cast<std::uint32_t>(value));
     return bits;
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>  // mkdtemp
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "cuda.hpp"
+#include "numbers.hpp"
 
 namespace dp_check {
 
@@ -81,24 +83,30 @@ static_assert(rows * columns == counts[matrix]);
 constexpr int steps = 3;
 constexpr double rate = 0.01;
 
-std::size_t size_of(tuttiDataType_t type) {
-    return type == tuttiBfloat16 ? 2 : 4;
+/// The bits of an element. Types of 16 bits are for values that they can hold, and bfloat16 drops digits.
+std::uint64_t encode(tuttiDataType_t type, float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (type == tuttiFloat32) return bits;
+    if (type == tuttiBfloat16) return bits >> 16;
+    if (type == tuttiFloat64) return std::bit_cast<std::uint64_t>(static_cast<double>(value));
+    return std::isinf(value) ? 0x7c00 : perf::encode(type, value);
 }
 
-/// bfloat16 is the upper half of a float.
 std::vector<std::byte> as_type(tuttiDataType_t type, const std::vector<float>& values) {
-    std::vector<std::byte> bytes(values.size() * size_of(type));
-    for (std::size_t i = 0; i < values.size(); ++i)
-        std::memcpy(bytes.data() + i * size_of(type),
-                    reinterpret_cast<const std::byte*>(&values[i]) + 4 - size_of(type), size_of(type));
+    const std::size_t size = perf::size_of(type);
+    std::vector<std::byte> bytes(values.size() * size);
+    for (std::size_t i = 0; i < values.size(); ++i) perf::store(bytes.data() + i * size, size, encode(type, values[i]));
     return bytes;
 }
 
-std::vector<float> as_floats(tuttiDataType_t type, const std::vector<std::byte>& values) {
-    std::vector<float> all(values.size() / size_of(type));
-    for (std::size_t i = 0; i < all.size(); ++i)
-        std::memcpy(reinterpret_cast<std::byte*>(&all[i]) + 4 - size_of(type), values.data() + i * size_of(type),
-                    size_of(type));
+std::vector<float> as_floats(tuttiDataType_t type, const std::vector<std::uint64_t>& elements) {
+    std::vector<float> all(elements.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto low = static_cast<std::uint32_t>(elements[i]);
+        all[i] = type == tuttiFloat32    ? std::bit_cast<float>(low)
+                 : type == tuttiBfloat16 ? std::bit_cast<float>(low << 16)
+                                         : static_cast<float>(perf::decode(type, elements[i]));
+    }
     return all;
 }
 
@@ -106,8 +114,8 @@ std::vector<float> as_floats(tuttiDataType_t type, const std::vector<std::byte>&
 struct Memory {
     Memory(const Case& c, const Place& place) : values(parameters), gradients(parameters) {
         for (std::size_t p = 0; p < parameters && (c.what & callers) != 0; ++p) {
-            values[p] = place.allocate(counts[p] * size_of(c.type));
-            gradients[p] = place.allocate(counts[p] * size_of(c.type));
+            values[p] = place.allocate(counts[p] * perf::size_of(c.type));
+            gradients[p] = place.allocate(counts[p] * perf::size_of(c.type));
         }
     }
     std::vector<std::shared_ptr<std::byte>> values, gradients;
@@ -129,6 +137,7 @@ class Rank {
         config.elastic = does(moves) || does(abandons);
         config.nanCheck = does(finds);
         if (does(twice)) config.microBatches = 2;
+        config.findUnusedParameters = does(unused);
         const tuttiDpGroup_t groups[] = {{1, 0.1, 0, 0}, {0.5, 0, 0, 0}};
         if (does(other_rates)) config.groups = groups, config.groupCount = 2;
         if (c.more != nullptr) c.more(config, ranks);
@@ -166,18 +175,17 @@ class Rank {
         if (does(stills)) must(tuttiDpBroadcast(dp_, 0));
         if (does(finds)) must(tuttiDpCheckEqual(dp_));
         Weights all(parameters);
-        for (std::size_t p = 0; p < parameters; ++p)
-            for (const float w : read(p)) {
-                std::uint32_t bits;
-                std::memcpy(&bits, &w, sizeof bits);
-                all[p].push_back(bits);
-            }
+        for (std::size_t p = 0; p < parameters; ++p) all[p] = bits(p);
         return all;
     }
 
   private:
     bool does(What what) const { return (case_.what & what) != 0; }
     bool is_still(std::size_t p) const { return does(stills) && (p == buffer || p == frozen); }
+    /// In the second step nobody uses the first parameter, and only rank 0 the matrix.
+    bool is_unused(std::size_t p, int number) const {
+        return does(unused) && number == 1 && (p == 0 || (p == matrix && rank_ > 0));
+    }
     static int unit_of(std::size_t p) { return static_cast<int>(p / 2); }
 
     tuttiDpParameter_t described(std::size_t p, const Config& config, const Memory& memory) const {
@@ -209,8 +217,10 @@ class Rank {
         must(tuttiDpBegin(dp_));
         for (int pass = 0; pass < (does(twice) ? 2 : 1); ++pass) {
             if (does(twice)) must(tuttiDpNoSync(dp_, pass == 0));
-            for (std::size_t p = parameters; p-- > 0 && !serves_only_;)
-                if (!is_still(p)) make_gradient(p, number + 2 * pass);
+            for (std::size_t i = 0; i < parameters && !serves_only_; ++i) {
+                const std::size_t p = does(forwards) ? i : parameters - 1 - i;
+                if (!is_still(p) && !is_unused(p, number)) make_gradient(p, number + 2 * pass);
+            }
         }
         must(tuttiDpSynchronize(dp_));
         if (does(finds) && number == 1) find();
@@ -261,7 +271,7 @@ class Rank {
         for (std::size_t p = 0; p < parameters && finite != 0; ++p) {
             void* at = nullptr;
             must(tuttiDpGradient(dp_, p, &at));
-            const std::vector<float> gradient = read(at, p);
+            const std::vector<float> gradient = as_floats(case_.type, bits(at, p));
             std::vector<float> w = read(p);
             for (std::size_t i = 0; i < w.size(); ++i) w[i] -= gradient[i] / 64;
             write(p, w);
@@ -291,19 +301,24 @@ class Rank {
         must(tuttiDpMove(dp_, next_));
     }
 
-    std::vector<float> read(const void* at, std::size_t p) const {
-        std::vector<std::byte> values(counts[p] * size_of(case_.type));
-        place_.get(values.data(), at, values.size());
-        return as_floats(case_.type, values);
+    std::vector<std::uint64_t> bits(const void* at, std::size_t p) const {
+        const std::size_t size = perf::size_of(case_.type);
+        std::vector<std::byte> bytes(counts[p] * size);
+        place_.get(bytes.data(), at, bytes.size());
+        std::vector<std::uint64_t> all(counts[p]);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = perf::load(bytes.data() + i * size, size);
+        return all;
     }
-    std::vector<float> read(std::size_t p) {
+    /// Of a parameter's values.
+    std::vector<std::uint64_t> bits(std::size_t p) {
         if (gathers_) must(tuttiDpGather(dp_, unit_of(p)));
         void* at = nullptr;
         must(tuttiDpData(dp_, p, &at));
-        std::vector<float> values = read(at, p);
+        std::vector<std::uint64_t> all = bits(at, p);
         if (case_.mode == tuttiDpZero3) must(tuttiDpRelease(dp_, unit_of(p)));
-        return values;
+        return all;
     }
+    std::vector<float> read(std::size_t p) { return as_floats(case_.type, bits(p)); }
     void write(std::size_t p, const std::vector<float>& values) {
         void* at = nullptr;
         must(tuttiDpData(dp_, p, &at));

@@ -55,32 +55,34 @@ void on_ranks(const std::vector<Place>& places,
 
 /// What a case does besides steps. Flags.
 enum What : unsigned {
-    cpu_first = 1,       // rank 0 is on a CPU
-    moves = 2,           // after the first step the layer goes on with another communicator
-    saves = 4,           // after the second step all is saved; new layers load it, and make the third
-    saves_beside = 8,    // the same by SaveAsync, while the saved layers make the third step, too
-    then_cpus = 16,      // the new layers are on CPUs
-    from_cpus = 32,      // the layers that are saved are on CPUs
-    abandons = 64,       // rank 0 abandons the second step; then all ranks make it
-    joins = 128,         // rank r has no batch in the last r steps
-    resets = 256,        // what compression has kept is dropped after the second step
-    overflows = 512,     // the last rank's gradient has an infinity in the second step
-    finds = 1024,        // FindNan names that gradient, and CheckEqual compares at the end
-    clips = 2048,        // ClipValue and ClipNorm are called before each Step
-    callers = 4096,      // values and gradients are in the caller's memory
-    twice = 8192,        // each step has two passes
-    stills = 16384,      // one parameter is frozen, and one a buffer
-    other_rates = 32768  // each step has another learning rate, and the second another weight decay of group 1
+    cpu_first = 1,        // rank 0 is on a CPU
+    moves = 2,            // after the first step the layer goes on with another communicator
+    saves = 4,            // after the second step all is saved; new layers load it, and make the third
+    saves_beside = 8,     // the same by SaveAsync, while the saved layers make the third step, too
+    then_cpus = 16,       // the new layers are on CPUs
+    from_cpus = 32,       // the layers that are saved are on CPUs
+    abandons = 64,        // rank 0 abandons the second step; then all ranks make it
+    joins = 128,          // rank r has no batch in the last r steps
+    resets = 256,         // what compression has kept is dropped after the second step
+    overflows = 512,      // the last rank's gradient has an infinity in the second step
+    finds = 1024,         // FindNan names that gradient, and CheckEqual compares at the end
+    clips = 2048,         // ClipValue and ClipNorm are called before each Step
+    callers = 4096,       // values and gradients are in the caller's memory
+    twice = 8192,         // each step has two passes
+    stills = 16384,       // one parameter is frozen, and one a buffer
+    other_rates = 32768,  // each step has another learning rate, and the second another weight decay of group 1
+    unused = 65536,       // in the second step some ranks, or all, leave parameters out
+    forwards = 131072     // gradients are ready from the first parameter to the last
 };
 
 using Config = tuttiDpConfig_t;
-using Weights = std::vector<std::vector<std::uint32_t>>;  // by parameter: each one's bits
+using Weights = std::vector<std::vector<std::uint64_t>>;  // by parameter: the bits of each
 
 struct Case {
     const char* name;
     tuttiDpMode_t mode;
     tuttiDpOptimizerKind_t optimizer;
-    tuttiDataType_t type;  // float32 or bfloat16
+    tuttiDataType_t type;
     void (*more)(Config& config, int ranks) = nullptr;
     unsigned what = 0;                                               // of What
     Weights (*instead)(const std::vector<Place>& places) = nullptr;  // of train(); then all else has no meaning
