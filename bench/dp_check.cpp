@@ -156,6 +156,9 @@ const Case cases[] = {
     {"a CPU among them, still parameters", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | stills},
     {"a CPU among them, scaled losses", tuttiDpZero1, tuttiDpAdamW, f16, scaled_losses, cpu_first | overflows | finds},
     {"a CPU among them, an all-gather", tuttiDpZero2, tuttiDpAdamW, f32, compressed<tuttiDpAllGather>, cpu_first},
+    {"a CPU among them, in groups", tuttiDpZero2, tuttiDpAdamW, f32, hierarchical, cpu_first},
+    {"a CPU among them, fp8 on the way", tuttiDpZero1, tuttiDpAdamW, f32, compressed<tuttiDpFp8>, cpu_first},
+    {"a CPU among them, PowerSGD", tuttiDpZero3, tuttiDpAdamW, f32, compressed<tuttiDpPowerSgd>, cpu_first},
     {"a CPU among them, saved and loaded", tuttiDpServer, tuttiDpAdamW, f32, nullptr, cpu_first | saves},
     {"a CPU among them, saved beside", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | saves_beside},
 

@@ -84,14 +84,14 @@ Weights pushed_and_pulled(const std::vector<Place>& places) {
         const Place& place = places[static_cast<std::size_t>(r)];
         const auto memory = place.allocate(weights * 4);
         all.arrive_and_wait();
-        const Comm comm(place, ranks, id, r);
+        Comm comm(place, ranks, id, r);
         const tuttiPsKey_t key{"w", weights, tuttiFloat32, nullptr};
         tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
         config.partBytes = 4096;
         config.timeoutMs = 30000;
         tuttiPs_t ps = nullptr;
         must(tuttiPsCreate(&ps, &key, 1, &config, comm.handle));
-        const std::unique_ptr<tuttiPs, decltype(&tuttiPsDestroy)> ends(ps, tuttiPsDestroy);
+        std::unique_ptr<tuttiPs, decltype(&tuttiPsDestroy)> owned(ps, tuttiPsDestroy);
         place.put(memory.get(), numbers(weights, r).data(), weights * 4);
         for (int round = 0; round < 3; ++round) {
             std::vector<float> values = fetched(place, memory.get(), weights);
@@ -100,6 +100,8 @@ Weights pushed_and_pulled(const std::vector<Place>& places) {
             place.put(memory.get(), values.data(), weights * 4);
         }
         if (r == ranks - 1) sums[0] = bits_of(fetched(place, memory.get(), weights));
+        owned.reset();
+        comm.end();
         all.arrive_and_wait();
     });
     return sums;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "cuda.hpp"
 #include "numbers.hpp"
@@ -46,7 +47,10 @@ Comm::Comm(const Place& place, int ranks, const tuttiUniqueId& id, int rank) {
     must(tuttiCommInitRankConfig(&handle, ranks, id, rank, &config));
 }
 Comm::~Comm() {
-    tuttiCommDestroy(handle);
+    if (handle != nullptr) tuttiCommDestroy(handle);
+}
+void Comm::end() {
+    must(tuttiCommDestroy(std::exchange(handle, nullptr)));
 }
 
 void on_ranks(const std::vector<Place>& places,
@@ -121,7 +125,7 @@ struct Memory {
     std::vector<std::shared_ptr<std::byte>> values, gradients;
 };
 
-/// Each rank pulls every weight towards a number of its own.
+/// A rank with its layer. Each rank pulls every weight towards a number of its own.
 class Rank {
   public:
     Rank(const Case& c, tuttiComm_t comm, int rank, int ranks, const Place& place, const Memory& memory)
@@ -154,6 +158,8 @@ class Rank {
     }
     Rank(const Rank&) = delete;
 
+    /// Makes the steps from `first` on, and what the case does between them. Loads from a folder before, and saves to
+    /// another; "": it does not.
     void run(int first, const std::string& from, const std::string& to) {
         if (!from.empty()) must(tuttiDpLoad(dp_, from.c_str()));
         const int mine = does(joins) ? std::max(first, steps - rank_) : steps;
@@ -219,7 +225,7 @@ class Rank {
             if (does(twice)) must(tuttiDpNoSync(dp_, pass == 0));
             for (std::size_t i = 0; i < parameters && !serves_only_; ++i) {
                 const std::size_t p = does(forwards) ? i : parameters - 1 - i;
-                if (!is_still(p) && !is_unused(p, number)) make_gradient(p, number + 2 * pass);
+                if (!is_still(p)) make_gradient(p, number + 2 * pass);
             }
         }
         must(tuttiDpSynchronize(dp_));
@@ -234,7 +240,8 @@ class Rank {
     void make_gradient(std::size_t p, int number) {
         double scale = 1;
         must(tuttiDpGetLossScale(dp_, &scale, nullptr));
-        const std::vector<float> w = read(p);
+        const std::vector<float> w = read(p);  // in ZeRO-3 all ranks gather, also what they do not use
+        if (is_unused(p, number)) return;
         std::vector<float> gradient(w.size());
         for (std::size_t i = 0; i < w.size(); ++i)
             gradient[i] =
@@ -334,7 +341,7 @@ class Rank {
     tuttiDp_t dp_ = nullptr;
 };
 
-/// Makes steps from `first` on, with layers that load from a folder and save to another; "": they do not.
+/// Runs a layer on each rank (Rank::run). Returns the last rank's weights.
 Weights go(const Case& c, const std::vector<Place>& places, int first, const std::string& from, const std::string& to) {
     const int ranks = static_cast<int>(places.size());
     Weights weights;
@@ -342,8 +349,8 @@ Weights go(const Case& c, const std::vector<Place>& places, int first, const std
         const Place& place = places[static_cast<std::size_t>(r)];
         const Memory memory(c, place);
         all.arrive_and_wait();
+        Comm comm(place, ranks, id, r);
         {
-            const Comm comm(place, ranks, id, r);
             Rank rank(c, comm.handle, r, ranks, place, memory);
             all.arrive_and_wait();
             rank.run(first, from, to);
@@ -351,6 +358,7 @@ Weights go(const Case& c, const std::vector<Place>& places, int first, const std
             if (r == ranks - 1) weights = std::move(mine);
             all.arrive_and_wait();
         }
+        comm.end();
         all.arrive_and_wait();
     });
     return weights;

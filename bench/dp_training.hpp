@@ -44,6 +44,8 @@ struct Comm {
     Comm(const Place& place, int ranks, const tuttiUniqueId& id, int rank);
     ~Comm();
     Comm(const Comm&) = delete;
+    /// Destroys it. Throws what Destroy returns.
+    void end();
     tuttiComm_t handle = nullptr;
 };
 
