@@ -87,6 +87,8 @@ static_assert(rows * columns == counts[matrix]);
 constexpr int steps = 3;
 constexpr double rate = 0.01;
 
+using Values = std::vector<std::vector<float>>;  // by parameter
+
 /// The bits of an element. Types of 16 bits are for values that they can hold, and bfloat16 drops digits.
 std::uint64_t encode(tuttiDataType_t type, float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -223,9 +225,12 @@ class Rank {
         must(tuttiDpBegin(dp_));
         for (int pass = 0; pass < (does(twice) ? 2 : 1); ++pass) {
             if (does(twice)) must(tuttiDpNoSync(dp_, pass == 0));
+            // In ZeRO-3 all ranks gather between the same reductions, which begin where a parameter is ready.
+            const Values early = does(unused) ? read_all() : Values();
             for (std::size_t i = 0; i < parameters && !serves_only_; ++i) {
                 const std::size_t p = does(forwards) ? i : parameters - 1 - i;
-                if (!is_still(p)) make_gradient(p, number + 2 * pass);
+                if (is_still(p) || is_unused(p, number)) continue;
+                make_gradient(p, number + 2 * pass, does(unused) ? early[p] : read(p));
             }
         }
         must(tuttiDpSynchronize(dp_));
@@ -237,11 +242,9 @@ class Rank {
         if (does(stills)) write(buffer, std::vector<float>(counts[buffer], still(buffer, number)));
     }
 
-    void make_gradient(std::size_t p, int number) {
+    void make_gradient(std::size_t p, int number, const std::vector<float>& w) {
         double scale = 1;
         must(tuttiDpGetLossScale(dp_, &scale, nullptr));
-        const std::vector<float> w = read(p);  // in ZeRO-3 all ranks gather, also what they do not use
-        if (is_unused(p, number)) return;
         std::vector<float> gradient(w.size());
         for (std::size_t i = 0; i < w.size(); ++i)
             gradient[i] =
@@ -289,7 +292,7 @@ class Rank {
     void abandon(int number) {
         if (rank_ == 0) {
             must(tuttiDpBegin(dp_));
-            make_gradient(parameters - 1, number);
+            make_gradient(parameters - 1, number, read(parameters - 1));
         } else {
             bool told = false;
             try {
@@ -326,6 +329,11 @@ class Rank {
         return all;
     }
     std::vector<float> read(std::size_t p) { return as_floats(case_.type, bits(p)); }
+    Values read_all() {
+        Values all;
+        for (std::size_t p = 0; p < parameters; ++p) all.push_back(read(p));
+        return all;
+    }
     void write(std::size_t p, const std::vector<float>& values) {
         void* at = nullptr;
         must(tuttiDpData(dp_, p, &at));
