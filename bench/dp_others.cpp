@@ -2,6 +2,7 @@
 #include <tutti/ps.h>
 
 #include <bit>
+#include <deque>
 
 #include "dp_training.hpp"
 
@@ -46,20 +47,22 @@ tuttiResult_t work(void* user, const tuttiDpReplica_t* r) {
 }  // namespace
 
 Weights one_process(const std::vector<Place>& places) {
-    std::vector<int> devices;
     std::vector<tuttiStream_t> streams;
-    for (const Place& place : places) {
-        devices.push_back(place.device);
-        streams.push_back(place.stream);
-    }
+    for (const Place& place : places) streams.push_back(place.stream);
     const Place& first = places[0];
     const auto w = first.allocate(weights * 4), gradient = first.allocate(weights * 4), x = first.allocate(samples * 4),
                y = first.allocate(samples * 4);
     first.put(w.get(), numbers(weights, 5).data(), weights * 4);
     first.put(x.get(), numbers(samples, 9).data(), samples * 4);
-    std::vector<tuttiComm_t> comms(places.size());
     const int count = static_cast<int>(places.size());
-    must(tuttiCommInitAll(comms.data(), count, devices.data()));
+    tuttiUniqueId id;
+    must(tuttiGetUniqueId(&id));
+    std::deque<Comm> owned;
+    must(tuttiGroupStart());
+    for (int r = 0; r < count; ++r) owned.emplace_back(places[static_cast<std::size_t>(r)], count, id, r);
+    must(tuttiGroupEnd());
+    std::vector<tuttiComm_t> comms;
+    for (const Comm& comm : owned) comms.push_back(comm.handle);
     tuttiDpParameter_t parameter{};
     parameter.name = "w";
     parameter.data = w.get();
@@ -69,11 +72,7 @@ Weights one_process(const std::vector<Place>& places) {
     parameter.gradType = tuttiDpSameType;
     const tuttiDpBatch_t batch{samples, x.get(), 4, y.get(), 4};
     std::vector<Place> user = places;
-    const tuttiResult_t result =
-        tuttiDpDataParallel(comms.data(), count, streams.data(), &parameter, 1, &batch, work, &user);
-    const std::string text = result == tuttiSuccess ? "" : tuttiGetLastError(nullptr);
-    for (const tuttiComm_t comm : comms) tuttiCommDestroy(comm);
-    if (!text.empty()) throw std::runtime_error(text);
+    must(tuttiDpDataParallel(comms.data(), count, streams.data(), &parameter, 1, &batch, work, &user));
     return {bits_of(fetched(first, gradient.get(), weights)), bits_of(fetched(first, y.get(), samples))};
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,10 +45,12 @@ class Ranks {
         int rank = 0, size = 1;            // this rank; the number of ranks
         std::vector<std::uint8_t> gpus;    // by rank: whether it is on a GPU
         std::vector<std::uint64_t> hosts;  // by rank: the id of its host
+        std::unique_ptr<tuttiComm, decltype(&tuttiCommDestroy)> control{nullptr, tuttiCommDestroy};  // for join()
     };
-    /// Exchanges the roster and the verdicts over comm, before join(). If one rank refuses, all ranks throw its error,
-    /// and comm can still be used. via: allocates memory on comm's device for the messages. Collective.
-    static Roster meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine);
+    /// Exchanges the roster and the verdicts of comm's ranks, before join(). If one rank refuses, all ranks throw its
+    /// error, and comm can still be used. Collective. No kernel waits for another rank here, because that rank may
+    /// still be freeing memory of a GPU in abort(), which may wait for all kernels.
+    static Roster meet(tuttiComm_t comm, bool on_gpu, const Verdict& mine);
 
     ~Ranks() { leave(); }
     /// Makes the communicators. Collective. users must outlive this, or the next join(). shards: by rank, the same on
