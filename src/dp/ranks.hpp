@@ -47,9 +47,8 @@ class Ranks {
         std::vector<std::uint64_t> hosts;  // by rank: the id of its host
         std::unique_ptr<tuttiComm, decltype(&tuttiCommDestroy)> control{nullptr, tuttiCommDestroy};  // for join()
     };
-    /// Exchanges the roster and the verdicts of comm's ranks, before join(). If one rank refuses, all ranks throw its
-    /// error, and comm can still be used. Collective. No kernel waits for another rank here, because that rank may
-    /// still be freeing memory of a GPU in abort(), which may wait for all kernels.
+    /// Exchanges the roster and the verdicts of comm's ranks, before join(). If one rank refuses, all throw its error,
+    /// and comm can still be used. Collective. Runs no kernels: a rank that frees memory in abort() may wait for them.
     static Roster meet(tuttiComm_t comm, bool on_gpu, const Verdict& mine);
 
     ~Ranks() { leave(); }
