@@ -114,7 +114,6 @@ class Ranks {
     void receive(std::span<std::byte> what, int from) const {
         must(tuttiRecv(what.data(), what.size(), tuttiUint8, from, control_, nullptr));
     }
-
     /// Sums each element over all ranks, in place.
     void sum(std::span<std::uint64_t> values) const {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));
@@ -140,11 +139,11 @@ class Ranks {
   private:
     Roster roster_;
     std::vector<Shards> shards_;  // by rank
-    /// All communicators of comm()'s memory that there are.
+    /// All communicators of comm()'s memory.
     auto of_memory() const { return std::array{comm_, group_, copies_, gathers_, group_gathers_}; }
 
-    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr, group_ = nullptr, copies_ = nullptr;
-    tuttiComm_t gathers_ = nullptr, group_gathers_ = nullptr;
+    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr;
+    tuttiComm_t group_ = nullptr, copies_ = nullptr, gathers_ = nullptr, group_gathers_ = nullptr;
     tuttiComm_t control_ = nullptr;  // on CPUs, for the caller's thread
 };
 
