@@ -1,242 +1,95 @@
 // dp_check: the data-parallel layer on GPUs trains to the bits of the layer on CPUs, in every mode. Ranks are threads;
 // those on GPUs share the devices that there are. In some cases rank 0 is on a CPU, and the others on GPUs.
-#include <tutti/dp.h>
-#include <tutti/tutti.h>
-
 #include <CLI/CLI.hpp>
-#include <barrier>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <iterator>
-#include <stdexcept>
-#include <thread>
-#include <vector>
+#include <regex>
 
 #include "cuda.hpp"
+#include "dp_training.hpp"
 
+namespace dp_check {
 namespace {
-
-using Weights = std::vector<std::vector<std::uint32_t>>;  // by parameter: each one's bits
-
-constexpr std::size_t counts[] = {1, 7, 40001, 3, 250000};
-constexpr std::size_t parameters = std::size(counts);
-constexpr int steps = 3, host = -1;
-
-void must(tuttiResult_t result) {
-    if (result != tuttiSuccess) throw std::runtime_error(tuttiGetLastError(nullptr));
-}
-
-/// What a rank trains on.
-struct Place {
-    int device = host;
-    void* stream = nullptr;
-
-    void settle() const {
-        while (device != host && !perf::cuda::idle(device, stream)) std::this_thread::yield();
-    }
-    void get(void* to, const void* from, std::size_t bytes) const {
-        settle();
-        if (device == host)
-            std::memcpy(to, from, bytes);
-        else
-            perf::cuda::download(device, to, static_cast<const std::byte*>(from), bytes);
-    }
-    void put(void* to, const void* from, std::size_t bytes) const {
-        settle();
-        if (device == host)
-            std::memcpy(to, from, bytes);
-        else
-            perf::cuda::upload(device, static_cast<std::byte*>(to), from, bytes);
-    }
-};
-
-struct Case {
-    const char* name;
-    tuttiDpMode_t mode;
-    tuttiDpOptimizerKind_t optimizer;
-    tuttiDataType_t type;
-    void (*more)(tuttiDpConfig_t& config) = nullptr;
-    bool cpu_first = false;  // rank 0 is on a CPU
-    bool moves = false;      // the layer goes on with another communicator after the first step
-};
-
-std::size_t size_of(tuttiDataType_t type) {
-    return type == tuttiBfloat16 ? 2 : 4;
-}
-
-/// bfloat16 is the upper half of a float.
-std::vector<std::byte> as_type(tuttiDataType_t type, const std::vector<float>& values) {
-    std::vector<std::byte> bytes(values.size() * size_of(type));
-    for (std::size_t i = 0; i < values.size(); ++i)
-        std::memcpy(bytes.data() + i * size_of(type),
-                    reinterpret_cast<const std::byte*>(&values[i]) + 4 - size_of(type), size_of(type));
-    return bytes;
-}
-
-std::uint32_t bits_of(tuttiDataType_t type, const std::byte* values, std::size_t i) {
-    std::uint32_t bits = 0;
-    std::memcpy(reinterpret_cast<std::byte*>(&bits) + 4 - size_of(type), values + i * size_of(type), size_of(type));
-    return bits;
-}
-
-/// Each rank pulls every weight towards a number of its own.
-class Rank {
-  public:
-    Rank(const Case& c, tuttiComm_t comm, int rank, const Place& place)
-        : case_(c), comm_(comm), rank_(rank), place_(place) {
-        tuttiDpConfig_t config = TUTTI_DP_CONFIG_INITIALIZER;
-        config.mode = c.mode;
-        config.optimizer.kind = c.optimizer;
-        config.optimizer.learningRate = 0.01;
-        config.optimizer.weightDecay = 0.1;
-        config.clipNorm = c.optimizer == tuttiDpMomentum ? 1 : 0;
-        config.bucketBytes = 256 * 1024;
-        config.stream = place.stream;
-        if (c.more != nullptr) c.more(config);
-        serves_only_ = config.dedicated == 1 && rank == 0;
-        const char* const names[parameters] = {"a", "b", "c", "d", "e"};
-        std::vector<tuttiDpParameter_t> all;
-        for (std::size_t p = 0; p < parameters; ++p)
-            all.push_back({names[p],
-                           nullptr,
-                           nullptr,
-                           counts[p],
-                           c.type,
-                           tuttiDpSameType,
-                           0,
-                           static_cast<int>(p / 2),
-                           0,
-                           {},
-                           tuttiDpTrained});
-        must(tuttiDpCreate(&dp_, all.data(), all.size(), &config, comm));
-    }
-    ~Rank() {
-        tuttiDpDestroy(dp_);
-        if (next_ != nullptr) tuttiCommDestroy(next_);
-    }
-    Rank(const Rank&) = delete;
-
-    void step(int number) {
-        must(tuttiDpBegin(dp_));
-        for (std::size_t p = parameters; p-- > 0 && !serves_only_;) {
-            const std::vector<std::byte> values = read(p);
-            std::vector<float> gradient(counts[p]);
-            for (std::size_t i = 0; i < counts[p]; ++i) {
-                float w;
-                const std::uint32_t bits = bits_of(case_.type, values.data(), i);
-                std::memcpy(&w, &bits, sizeof w);
-                gradient[i] =
-                    w - static_cast<float>((i * 37 + p * 11 + static_cast<std::size_t>(rank_ + number)) % 101) / 64;
-            }
-            void* at = nullptr;
-            must(tuttiDpGradient(dp_, p, &at));
-            const std::vector<std::byte> written = as_type(case_.type, gradient);
-            place_.put(at, written.data(), written.size());
-            must(tuttiDpGradReady(dp_, p));
-        }
-        must(tuttiDpSynchronize(dp_));
-        must(tuttiDpStep(dp_));
-        if (!case_.moves || number > 0) return;
-        must(tuttiCommSplit(comm_, 0, rank_, &next_, nullptr));
-        must(tuttiDpMove(dp_, next_));
-    }
-
-    Weights weights() {
-        must(tuttiDpWait(dp_));
-        Weights all(parameters);
-        for (std::size_t p = 0; p < parameters; ++p) {
-            const std::vector<std::byte> values = read(p);
-            for (std::size_t i = 0; i < counts[p]; ++i) all[p].push_back(bits_of(case_.type, values.data(), i));
-        }
-        return all;
-    }
-
-  private:
-    std::vector<std::byte> read(std::size_t p) {
-        const int unit = static_cast<int>(p / 2);
-        const bool gathers = case_.mode == tuttiDpZero3;
-        if (gathers) must(tuttiDpGather(dp_, unit));
-        void* at = nullptr;
-        must(tuttiDpData(dp_, p, &at));
-        std::vector<std::byte> values(counts[p] * size_of(case_.type));
-        place_.get(values.data(), at, values.size());
-        if (gathers) must(tuttiDpRelease(dp_, unit));
-        return values;
-    }
-
-    const Case& case_;
-    tuttiComm_t comm_, next_ = nullptr;
-    int rank_;
-    bool serves_only_ = false;
-    Place place_;
-    tuttiDp_t dp_ = nullptr;
-};
-
-/// The last rank's weights after some steps.
-Weights train(const Case& c, int ranks, const std::vector<Place>& places) {
-    tuttiUniqueId id;
-    must(tuttiGetUniqueId(&id));
-    Weights weights;
-    std::vector<std::thread> threads;
-    std::vector<std::string> failures(static_cast<std::size_t>(ranks));
-    // Memory of GPUs is taken and freed while no kernel there waits for another rank: that may wait for all kernels.
-    std::barrier all(ranks);
-    for (int r = 0; r < ranks; ++r)
-        threads.emplace_back([&, r] {
-            const auto k = static_cast<std::size_t>(r);
-            try {
-                tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-                config.reproducible = 1;
-                config.device = places[k].device;
-                config.timeoutMs = 30000;
-                tuttiComm_t comm = nullptr;
-                must(tuttiCommInitRankConfig(&comm, ranks, id, r, &config));
-                {
-                    Rank rank(c, comm, r, places[k]);
-                    all.arrive_and_wait();
-                    for (int step = 0; step < steps; ++step) rank.step(step);
-                    Weights mine = rank.weights();
-                    if (r == ranks - 1) weights = std::move(mine);
-                    all.arrive_and_wait();
-                }
-                must(tuttiCommDestroy(comm));
-            } catch (const std::exception& error) {
-                failures[k] = error.what();
-                all.arrive_and_drop();
-            }
-        });
-    for (std::thread& t : threads) t.join();
-    for (const std::string& text : failures)
-        if (!text.empty()) throw std::runtime_error(text);
-    return weights;
-}
 
 /// How many weights differ.
 std::size_t differences(const Weights& a, const Weights& b) {
+    if (a.size() != b.size()) throw std::runtime_error("the two sides have different parameters");
     std::size_t count = 0;
-    for (std::size_t p = 0; p < parameters; ++p)
-        for (std::size_t i = 0; i < counts[p]; ++i) count += a[p][i] != b[p][i];
+    for (std::size_t p = 0; p < a.size(); ++p)
+        for (std::size_t i = 0; i < a[p].size(); ++i) count += a[p][i] != b[p].at(i);
     return count;
 }
 
-using Config = tuttiDpConfig_t;
-
-void offloaded(Config& c) {
+void offloaded(Config& c, int) {
     c.offload = 1;
 }
-void hierarchical(Config& c) {
-    c.shardRanks = c.hierarchical = 1;
+void offloaded_threads(Config& c, int) {
+    c.offload = 1;
+    c.updateThreads = 3;
 }
-void dedicated(Config& c) {
+/// Of two ranks each where there are four; otherwise each rank is one.
+void groups(Config& c, int ranks) {
+    c.shardRanks = ranks % 4 == 0 ? 2 : 1;
+}
+void hierarchical(Config& c, int ranks) {
+    groups(c, ranks);
+    c.hierarchical = 1;
+}
+void dedicated(Config& c, int) {
     c.dedicated = 1;
 }
 /// Parameters that are exactly one step old: the same bits from run to run.
-void late(Config& c) {
+void late(Config& c, int) {
     c.staleness = c.exactDelay = 1;
+}
+void without_delay(Config& c, int) {
+    c.staleness = 0;
+}
+void overlapped(Config& c, int) {
+    c.overlapParamGather = 1;
+}
+void overlapped_apart(Config& c, int) {
+    c.overlapParamGather = c.separateGathers = 1;
+}
+void apart(Config& c, int) {
+    c.separateGathers = 1;
+}
+void far_ahead(Config& c, int) {
+    c.prefetch = 2;
+}
+void far_ahead_apart(Config& c, int) {
+    c.prefetch = 3;
+    c.separateGathers = 1;
+}
+void scaled_losses(Config& c, int) {
+    c.lossScale = 1024;
+    c.lossScaleWindow = 1;
+}
+void scaled_losses_offloaded(Config& c, int ranks) {
+    scaled_losses(c, ranks);
+    c.offload = 1;
+}
+/// Both limits of the config, which Step applies.
+void limited(Config& c, int) {
+    c.clipValue = 0.5;
+    c.clipNorm = 1;
+}
+void in_fp32(Config& c, int) {
+    c.fp32Gradients = 1;
+}
+void joins_all(Config& c, int) {
+    c.join = TUTTI_DP_JOIN_ALL;
+}
+void joins_active(Config& c, int) {
+    c.join = TUTTI_DP_JOIN_ACTIVE;
+}
+void sums_scaled(Config& c, int ranks) {
+    scaled_losses(c, ranks);
+    c.sum = 1;
 }
 
 template <tuttiDpCompression_t kind>
-void compressed(Config& c) {
+void compressed(Config& c, int) {
     c.compression = kind;
     c.topK = 0.1;
 }
@@ -244,76 +97,233 @@ void compressed(Config& c) {
 tuttiResult_t own_reduction(void*, const tuttiDpBucket_t* b, tuttiComm_t comm) {
     return tuttiAllReduce(b->data, b->data, b->count, b->type, tuttiAvg, comm, b->stream);
 }
+void hooked(Config& c, int) {
+    c.hook = own_reduction;
+}
 
-constexpr auto f32 = tuttiFloat32, bf16 = tuttiBfloat16;
-constexpr bool cpu_first = true, moves = true;
+tuttiResult_t own_update(void*, const tuttiDpPiece_t* piece) {
+    for (std::size_t i = 0; i < piece->count; ++i) {
+        piece->state0[i] = 0.5f * piece->state0[i] + piece->gradients[i];
+        piece->weights[i] -= static_cast<float>(piece->learningRate) * piece->state0[i];
+    }
+    return tuttiSuccess;
+}
+void own_updates(Config& c, int) {
+    c.optimizer.update = own_update;
+    c.offload = 1;
+}
+void own_updates_whole(Config& c, int ranks) {
+    own_updates(c, ranks);
+    c.wholeUpdates = 1;
+}
+
+void rebuilt(Config& c, int) {
+    c.rebuild = 1;
+}
+
+constexpr auto f32 = tuttiFloat32, f64 = tuttiFloat64, f16 = tuttiFloat16, bf16 = tuttiBfloat16;
 
 const Case cases[] = {
     {"naive, SGD", tuttiDpNaive, tuttiDpSgd, f32},
     {"bucketed, clipped momentum", tuttiDpBucketed, tuttiDpMomentum, f32},
     {"bucketed, Adam, bfloat16", tuttiDpBucketed, tuttiDpAdam, bf16},
+    {"bucketed, AdamW, float16", tuttiDpBucketed, tuttiDpAdamW, f16},
+    {"ZeRO-2, momentum, float64", tuttiDpZero2, tuttiDpMomentum, f64},
     {"server, AdamW", tuttiDpServer, tuttiDpAdamW, f32},
     {"sharded, AdamW", tuttiDpShardedServer, tuttiDpAdamW, f32},
     {"ZeRO-1, AdamW, bfloat16", tuttiDpZero1, tuttiDpAdamW, bf16},
     {"ZeRO-2, AdamW", tuttiDpZero2, tuttiDpAdamW, f32},
     {"ZeRO-3, AdamW", tuttiDpZero3, tuttiDpAdamW, f32},
-    {"ZeRO-3 in groups, AdamW", tuttiDpZero3, tuttiDpAdamW, f32, [](Config& c) { c.shardRanks = 1; }},
+    {"ZeRO-3 in groups, AdamW", tuttiDpZero3, tuttiDpAdamW, f32, groups},
+    {"ZeRO-1 in groups, first each group", tuttiDpZero1, tuttiDpAdamW, f32, hierarchical},
     {"ZeRO-2 in groups, first each group", tuttiDpZero2, tuttiDpAdamW, bf16, hierarchical},
+    {"ZeRO-3 in groups, first each group", tuttiDpZero3, tuttiDpAdam, f32, hierarchical},
     {"ZeRO-1, AdamW, bfloat16, offloaded", tuttiDpZero1, tuttiDpAdamW, bf16, offloaded},
     {"ZeRO-3, AdamW, offloaded", tuttiDpZero3, tuttiDpAdamW, f32, offloaded},
+
     {"a CPU serves GPUs, AdamW", tuttiDpServer, tuttiDpAdamW, f32, dedicated, cpu_first},
     {"a CPU serves and works, bfloat16", tuttiDpServer, tuttiDpAdam, bf16, nullptr, cpu_first},
+    {"a CPU serves, LAMB", tuttiDpServer, tuttiDpLamb, f32, nullptr, cpu_first},
     {"bucketed, a CPU among GPUs", tuttiDpBucketed, tuttiDpMomentum, f32, nullptr, cpu_first},
+
+    {"a CPU among them, ZeRO-1 beside", tuttiDpZero1, tuttiDpAdamW, f32, overlapped, cpu_first},
+    {"a CPU among them, the same, apart", tuttiDpZero2, tuttiDpAdamW, f32, overlapped_apart, cpu_first},
+    {"a CPU among them, ZeRO-3 ahead, apart", tuttiDpZero3, tuttiDpAdamW, f32, far_ahead_apart, cpu_first},
+    {"a CPU among them, offloaded", tuttiDpZero3, tuttiDpLamb, bf16, offloaded, cpu_first},
+    {"a CPU among them, moved", tuttiDpZero2, tuttiDpAdamW, f32, nullptr, cpu_first | moves},
+    {"a CPU among them, abandoned", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, cpu_first | abandons},
+    {"a CPU among them, uneven batches", tuttiDpZero1, tuttiDpAdamW, f32, joins_active, cpu_first | joins},
+    {"a CPU among them, still parameters", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | stills},
+    {"a CPU among them, scaled losses", tuttiDpZero1, tuttiDpAdamW, f16, scaled_losses, cpu_first | overflows | finds},
+    {"a CPU among them, an all-gather", tuttiDpZero2, tuttiDpAdamW, f32, compressed<tuttiDpAllGather>, cpu_first},
+    {"a CPU among them, in groups", tuttiDpZero2, tuttiDpAdamW, f32, hierarchical, cpu_first},
+    {"a CPU among them, fp8 on the way", tuttiDpZero1, tuttiDpAdamW, f32, compressed<tuttiDpFp8>, cpu_first},
+    {"a CPU among them, PowerSGD", tuttiDpZero3, tuttiDpAdamW, f32, compressed<tuttiDpPowerSgd>, cpu_first},
+    {"a CPU among them, saved and loaded", tuttiDpServer, tuttiDpAdamW, f32, nullptr, cpu_first | saves},
+    {"a CPU among them, saved beside", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, cpu_first | saves_beside},
+
     {"fp16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpFp16>},
     {"bf16 on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpBf16>},
     {"fp8 on the way, scaled", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpFp8>},
     {"the largest tenth on the way", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpTopK>},
     {"PowerSGD", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpPowerSgd>},
-    {"a hook", tuttiDpBucketed, tuttiDpSgd, f32, [](Config& c) { c.hook = own_reduction; }},
-    {"asynchronous without delay", tuttiDpShardedServer, tuttiDpAdamW, f32, [](Config& c) { c.staleness = 0; }},
+    {"a hook", tuttiDpBucketed, tuttiDpSgd, f32, hooked},
+    {"one all-gather", tuttiDpBucketed, tuttiDpAdamW, f32, compressed<tuttiDpAllGather>},
+    {"ZeRO-1, fp16 on the way", tuttiDpZero1, tuttiDpAdamW, f32, compressed<tuttiDpFp16>},
+    {"ZeRO-3, bf16 on the way", tuttiDpZero3, tuttiDpAdamW, f32, compressed<tuttiDpBf16>},
+    {"ZeRO-2, fp8 on the way", tuttiDpZero2, tuttiDpAdamW, f32, compressed<tuttiDpFp8>},
+    {"sharded, the largest tenth", tuttiDpShardedServer, tuttiDpAdamW, f32, compressed<tuttiDpTopK>},
+    {"ZeRO-3, PowerSGD", tuttiDpZero3, tuttiDpAdamW, f32, compressed<tuttiDpPowerSgd>},
+    {"ZeRO-2, one all-gather", tuttiDpZero2, tuttiDpAdamW, f32, compressed<tuttiDpAllGather>},
+    {"the largest tenth, reset", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpTopK>, resets},
+    {"PowerSGD, reset", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpPowerSgd>, resets},
+
+    {"asynchronous without delay", tuttiDpShardedServer, tuttiDpAdamW, f32, without_delay},
     {"asynchronous, delay-1, bfloat16", tuttiDpServer, tuttiDpAdamW, bf16, late},
     {"asynchronous, delay-1, a CPU serves", tuttiDpServer, tuttiDpAdamW, f32, late, cpu_first},
-    {"bucketed, moved", tuttiDpBucketed, tuttiDpAdam, f32, [](Config& c) { c.elastic = 1; }, false, moves},
-    {"ZeRO-3, moved", tuttiDpZero3, tuttiDpAdam, bf16, [](Config& c) { c.elastic = 1; }, false, moves},
+
+    {"bucketed, moved", tuttiDpBucketed, tuttiDpAdam, f32, nullptr, moves},
+    {"ZeRO-3, moved", tuttiDpZero3, tuttiDpAdam, bf16, nullptr, moves},
+    {"bucketed, abandoned", tuttiDpBucketed, tuttiDpAdam, f32, nullptr, abandons},
+    {"ZeRO-3, abandoned", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, abandons},
+
+    {"bucketed, Nesterov", tuttiDpBucketed, tuttiDpNesterov, f32},
+    {"ZeRO-3, Nesterov, bfloat16", tuttiDpZero3, tuttiDpNesterov, bf16},
+    {"ZeRO-1, LAMB, offloaded", tuttiDpZero1, tuttiDpLamb, f32, offloaded},
+    {"ZeRO-3, LAMB, bfloat16, offloaded", tuttiDpZero3, tuttiDpLamb, bf16, offloaded},
+    {"ZeRO-1, Muon, offloaded", tuttiDpZero1, tuttiDpMuon, f32, offloaded},
+    {"ZeRO-2, three threads update", tuttiDpZero2, tuttiDpAdamW, bf16, offloaded_threads},
+    {"ZeRO-2, the caller's update", tuttiDpZero2, tuttiDpCallback, f32, own_updates},
+    {"ZeRO-1, the caller's whole updates", tuttiDpZero1, tuttiDpCallback, bf16, own_updates_whole},
+    {"bucketed, groups and rates", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, other_rates},
+    {"no optimizer, sums, unscaled", tuttiDpBucketed, tuttiDpNoOptimizer, f32, sums_scaled, overflows},
+
+    {"bucketed, scaled losses, an infinity", tuttiDpBucketed, tuttiDpAdamW, f16, scaled_losses, overflows | finds},
+    {"ZeRO-2, scaled losses, an infinity", tuttiDpZero2, tuttiDpAdamW, f32, scaled_losses, overflows},
+    {"ZeRO-3, the same, offloaded", tuttiDpZero3, tuttiDpAdamW, bf16, scaled_losses_offloaded, overflows},
+    {"bucketed, clipped by value and norm", tuttiDpBucketed, tuttiDpAdamW, f32, limited},
+    {"ZeRO-3, clipped by value and norm", tuttiDpZero3, tuttiDpSgd, bf16, limited},
+    {"ZeRO-1, clipped by the caller", tuttiDpZero1, tuttiDpSgd, f32, nullptr, clips},
+
+    {"ZeRO-1, values beside the pass", tuttiDpZero1, tuttiDpAdamW, bf16, overlapped},
+    {"ZeRO-2, values beside the pass", tuttiDpZero2, tuttiDpAdamW, f32, overlapped},
+    {"server, values beside the pass", tuttiDpServer, tuttiDpAdamW, f32, overlapped},
+    {"sharded, the same, apart", tuttiDpShardedServer, tuttiDpAdamW, f32, overlapped_apart},
+    {"ZeRO-3, gathers apart", tuttiDpZero3, tuttiDpAdamW, bf16, apart},
+    {"ZeRO-3, two units ahead", tuttiDpZero3, tuttiDpAdamW, f32, far_ahead},
+    {"ZeRO-3, three units ahead, apart", tuttiDpZero3, tuttiDpAdamW, f32, far_ahead_apart},
+
+    {"bucketed, memory of the caller", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, callers},
+    {"bucketed, rebuilt", tuttiDpBucketed, tuttiDpAdamW, f32, rebuilt, forwards},
+    {"the same, memory of the caller", tuttiDpBucketed, tuttiDpAdamW, bf16, rebuilt, callers | forwards | unused},
+    {"ZeRO-3, unused parameters", tuttiDpZero3, tuttiDpAdamW, f32, nullptr, unused},
+    {"ZeRO-3, memory of the caller", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, callers},
+    {"two passes, sums in fp32", tuttiDpBucketed, tuttiDpAdamW, bf16, in_fp32, callers | twice},
+    {"ZeRO-2, two passes, sums in fp32", tuttiDpZero2, tuttiDpAdamW, bf16, in_fp32, callers | twice},
+    {"bucketed, frozen and a buffer", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, stills},
+    {"ZeRO-3, frozen and a buffer", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, stills},
+    {"bucketed, uneven batches", tuttiDpBucketed, tuttiDpAdamW, f32, joins_all, joins},
+    {"ZeRO-3, uneven, mean of the active", tuttiDpZero3, tuttiDpAdamW, f32, joins_active, joins},
+
+    {"bucketed, saved and loaded", tuttiDpBucketed, tuttiDpAdamW, f32, nullptr, saves},
+    {"ZeRO-3, saved and loaded", tuttiDpZero3, tuttiDpAdamW, bf16, nullptr, saves | stills},
+    {"ZeRO-2, saved beside a step", tuttiDpZero2, tuttiDpAdamW, f32, nullptr, saves_beside},
+    {"ZeRO-3, saved beside, offloaded", tuttiDpZero3, tuttiDpAdamW, bf16, offloaded, saves_beside},
+    {"ZeRO-1, GPUs save, CPUs load", tuttiDpZero1, tuttiDpAdamW, bf16, nullptr, saves_beside | then_cpus},
+    {"ZeRO-3, CPUs save, GPUs load", tuttiDpZero3, tuttiDpAdamW, f32, nullptr, saves | from_cpus},
+    {"the largest tenth, saved and loaded", tuttiDpBucketed, tuttiDpSgd, f32, compressed<tuttiDpTopK>, saves},
+    {"asynchronous, saved and loaded", tuttiDpShardedServer, tuttiDpAdamW, f32, without_delay, saves},
+
+    {"one process, many devices", {}, {}, f32, nullptr, 0, one_process},
+    {"servers of sums (ps.h)", {}, {}, f32, nullptr, 0, pushed_and_pulled},
 };
 
+Weights result_of(const Case& c, const std::vector<Place>& places) {
+    return c.instead != nullptr ? c.instead(places) : train(c, places);
+}
+
+/// What ranks on CPUs make of it, without what must leave the bits alone.
+Weights expected(const Case& c, int ranks) {
+    Case plain = c;
+    plain.what &= ~static_cast<unsigned>(moves | abandons | saves | saves_beside);
+    return result_of(plain, std::vector<Place>(static_cast<std::size_t>(ranks)));
+}
+
+/// Says what came out.
+bool check(const Case& c, std::vector<Place> places) {
+    const auto begin = std::chrono::steady_clock::now();
+    if ((c.what & cpu_first) != 0) places[0] = {};
+    std::string found;
+    bool good = false;
+    try {
+        const std::size_t wrong = differences(result_of(c, places), expected(c, static_cast<int>(places.size())));
+        good = wrong == 0;
+        found = std::to_string(wrong) + " weights differ";
+    } catch (const std::exception& error) {
+        found = error.what();
+    }
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    std::printf("%-37s %s (%s) %.1f s\n", c.name, good ? "OK" : "FAILED", found.c_str(), taken.count());
+    std::fflush(stdout);
+    return good;
+}
+
+/// Those with a name that has `words` in it somewhere.
+std::vector<const Case*> chosen(const std::string& words, int ranks) {
+    const std::regex wanted(words);
+    std::vector<const Case*> all;
+    for (const Case& c : cases)
+        if (std::regex_search(c.name, wanted) && (ranks > 1 || (c.what & cpu_first) == 0)) all.push_back(&c);
+    return all;
+}
+
+int run(const std::vector<const Case*>& all, int ranks, int devices) {
+    std::vector<Place> places(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks && devices > 0; ++r)
+        places[static_cast<std::size_t>(r)] = {r % devices, perf::cuda::make_stream(r % devices)};
+    std::size_t failed = 0;
+    for (const Case* c : all) failed += !check(*c, places);
+    for (const Place& place : places)
+        if (place.device != host) perf::cuda::destroy_stream(place.device, place.stream);
+    std::printf("%zu cases, %zu failed\n", all.size(), failed);
+    return failed == 0 ? 0 : 1;
+}
+
 }  // namespace
+}  // namespace dp_check
 
 int main(int count, char** words) {
     int ranks = 2;
-    std::string device = "cuda";
+    bool list = false;
+    std::string device = "cuda", match;
     CLI::App app("The data-parallel layer on GPUs trains to the bits of the layer on CPUs.");
     app.add_option("--ranks", ranks)->check(CLI::Range(1, 64))->capture_default_str();
     app.add_option("--device", device, "cpu: both sides are CPUs, to try the program itself")
         ->check(CLI::IsMember({"cuda", "cpu"}))
         ->capture_default_str();
+    app.add_option("--match", match, "a regular expression: only cases with a name in which it is found");
+    app.add_flag("--list", list, "print the names of the cases, and do nothing else");
     CLI11_PARSE(app, count, words);
+    std::vector<const dp_check::Case*> all;
+    try {
+        all = dp_check::chosen(match, ranks);
+    } catch (const std::regex_error& error) {
+        std::fprintf(stderr, "dp_check: --match %s: %s\n", match.c_str(), error.what());
+        return 2;
+    }
+    if (all.empty()) {
+        std::fprintf(stderr, "dp_check: no case has a name with %s\n", match.c_str());
+        return 2;
+    }
+    if (list) {
+        for (const dp_check::Case* c : all) std::puts(c->name);
+        return 0;
+    }
     std::string why;
     const int devices = device == "cuda" ? perf::cuda::devices(ranks, why) : 0;
     if (device == "cuda" && devices == 0) {
         std::fprintf(stderr, "dp_check: no GPU: %s\n", why.c_str());
         return 2;
     }
-    bool good = true;
-    try {
-        const std::vector<Place> cpus(static_cast<std::size_t>(ranks));
-        std::vector<Place> places = cpus;
-        for (int r = 0; r < ranks && devices > 0; ++r)
-            places[static_cast<std::size_t>(r)] = {r % devices, perf::cuda::make_stream(r % devices)};
-        for (const Case& c : cases) {
-            if (c.cpu_first && ranks < 2) continue;
-            std::vector<Place> here = places;
-            if (c.cpu_first) here[0] = {};
-            const std::size_t wrong = differences(train(c, ranks, here), train(c, ranks, cpus));
-            std::printf("%-36s %s (%zu weights differ)\n", c.name, wrong == 0 ? "OK" : "FAILED", wrong);
-            std::fflush(stdout);
-            good &= wrong == 0;
-        }
-        for (const Place& place : places)
-            if (place.device != host) perf::cuda::destroy_stream(place.device, place.stream);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "dp_check: %s\n", error.what());
-        return 1;
-    }
-    return good ? 0 : 1;
+    return dp_check::run(all, ranks, devices);
 }

@@ -75,7 +75,8 @@ def correctness(check):
     training(check)
     for n in (2, 3):
         check.run(f"data parallelism {n} threads: the bits of CPUs",
-                  [check.program("dp_check"), "--ranks", str(n), "--device", check.device], 120)
+                  [check.program("dp_check"), "--ranks", str(n), "--device", check.device],
+                  900 if check.small else 300)
     for n in (2, 4):
         check.run(f"one-sided operations {n} threads",
                   [check.program("put_check"), "-t", str(n), "--device", check.device], 60)

@@ -219,6 +219,9 @@ TUTTI_API tuttiResult_t tuttiDpSetGroup(tuttiDp_t dp, int group, const tuttiDpGr
 
 /* tuttiDpZero3: Gather waits until the parameters of a unit are present; they stay until Release. It also begins to
  * fetch the config.prefetch units that followed in the last iteration. To gather or release a unit twice is an error.
+ * Gathers and reductions have one order, which is the same on all ranks. So between two calls of Gather all ranks must
+ * complete the same buckets. If they use different parameters, gather all units before the first GradReady. With
+ * config.separateGathers, if all ranks are on CPUs, each rank may have an order of its own.
  * Other modes: with config.overlapParamGather, Gather waits until the unit's values of the last Step have arrived;
  * otherwise they are present already. Nothing has to be released. */
 TUTTI_API tuttiResult_t tuttiDpGather(tuttiDp_t dp, int unit);

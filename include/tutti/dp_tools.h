@@ -41,7 +41,7 @@ typedef struct {
  * - comms[d] is rank d of `devices` ranks in this process (tuttiCommInitAll). streams[d] is its stream (GPUs); NULL:
  *   the null streams.
  * - Values and gradients of parameters are in memory of device 0. grad gets the sum over the batch, in the order of
- *   devices; NULL if it is not wanted.
+ *   devices if comms have config.reproducible = 1; NULL if it is not wanted.
  * - If samples can't be divided evenly, the first devices have one sample more.
  * - If work fails, nothing is written except parts of output and gradients, and the text names the first device that
  *   failed. */

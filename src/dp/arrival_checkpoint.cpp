@@ -27,7 +27,7 @@ class OnArrival::Whole {
     explicit Whole(const Registration& like)
         : registration_(alone(like)), storage_(registration_, backends_, Storage::Holds::no_gradients) {
         backends_ = Backends::of(TUTTI_DEVICE_CPU, registration_.options);
-        Ranks::Roster roster = Ranks::meet(alone_.comm, shared_host(), false, Verdict{});
+        Ranks::Roster roster = Ranks::meet(alone_.comm, false, Verdict{});
         std::vector<Shards> shards = deal_shards(registration_.options, roster.hosts, true);
         ranks_.join(alone_.comm, std::move(roster), std::move(shards));
         storage_.create(ranks_.shards(), backward_order(registration_.parameters));

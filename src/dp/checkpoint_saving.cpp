@@ -38,8 +38,12 @@ Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& stora
     try {
         make_files(ranks);
         std::vector<Range> ranges = catalogue.ranges(ranks, true);
-        if (beside != nullptr || storage.backends().on_gpu) {
-            ranks.all_or_none([&] { stage(ranges, beside != nullptr ? *beside : own_); });
+        const bool stages = beside != nullptr || storage.backends().on_gpu;
+        if (beside != nullptr || ranks.any_gpu())  // the same on all ranks: some may be on CPUs
+            ranks.all_or_none([&] {
+                if (stages) stage(ranges, beside != nullptr ? *beside : own_);
+            });
+        if (stages) {
             thread_ = start_thread("tutti-dp-save", [this, ranges = std::move(ranges)] { write_all(ranges); });
         } else {
             write_all(ranges);

@@ -5,16 +5,28 @@
 
 #include "base/os.hpp"
 #include "dp/hash.hpp"
-#include "dp/memory.hpp"
 
 namespace tutti::dp {
+namespace {
+
+/// Splits a communicator of the same ranks, on CPUs, from comm. Collective.
+tuttiComm_t among_cpus(tuttiComm_t comm, int rank, const char* name) {
+    tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
+    on_cpus.device = TUTTI_DEVICE_CPU;
+    on_cpus.commName = name;
+    tuttiComm_t made = nullptr;
+    must(tuttiCommSplit(comm, 0, rank, &made, &on_cpus));
+    return made;
+}
+
+}  // namespace
 
 void judge(std::span<const Verdict> all) {
     for (std::size_t r = 0; r < all.size(); ++r)
         if (all[r].code != tuttiSuccess) fail(all[r].code, "on rank %zu: %s", r, all[r].words);
 }
 
-Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine) {
+Ranks::Roster Ranks::meet(tuttiComm_t comm, bool on_gpu, const Verdict& mine) {
     Roster roster;
     must(tuttiCommUserRank(comm, &roster.rank));
     must(tuttiCommCount(comm, &roster.size));
@@ -24,10 +36,8 @@ Ranks::Roster Ranks::meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, 
         std::uint64_t host;
     } word{mine, on_gpu, host_id()};
     std::vector<Word> words(static_cast<std::size_t>(roster.size));
-    const Block said(via, (words.size() + 1) * sizeof word);
-    via->copy(said.base(), &word, sizeof word);
-    must(tuttiAllGather(said.base(), said.base() + sizeof word, sizeof word, tuttiUint8, comm, via->stream()));
-    via->copy_now(words.data(), said.base() + sizeof word, words.size() * sizeof word);
+    roster.control.reset(among_cpus(comm, roster.rank, "the layer's agreements"));
+    must(tuttiAllGather(&word, words.data(), sizeof word, tuttiUint8, roster.control.get(), nullptr));
     std::vector<Verdict> all;
     for (const Word& w : words) {
         all.push_back(w.verdict);
@@ -42,14 +52,7 @@ void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, b
     users_ = users;
     roster_ = std::move(roster);
     shards_ = std::move(shards);
-    const auto among_cpus = [&](const char* name) {
-        tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
-        on_cpus.device = TUTTI_DEVICE_CPU;
-        on_cpus.commName = name;
-        tuttiComm_t made = nullptr;
-        must(tuttiCommSplit(users, 0, rank(), &made, &on_cpus));
-        return made;
-    };
+    control_ = roster_.control.release();
     must(tuttiCommSplit(users, 0, rank(), &comm_, nullptr));
     if (groups && this->shards().copies > 1) {
         const Shards& mine = this->shards();
@@ -58,8 +61,7 @@ void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, b
         if (gathers) must(tuttiCommSplit(users, mine.copy, mine.own, &group_gathers_, nullptr));
     }
     if (gathers) must(tuttiCommSplit(users, 0, rank(), &gathers_, nullptr));
-    control_ = among_cpus("the layer's agreements");
-    cpu_comm_ = any_gpu() ? among_cpus("the layer's communicator of CPUs") : comm_;
+    cpu_comm_ = any_gpu() ? among_cpus(users, rank(), "the layer's communicator of CPUs") : comm_;
 }
 
 void Ranks::leave() noexcept {

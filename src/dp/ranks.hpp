@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,10 +45,11 @@ class Ranks {
         int rank = 0, size = 1;            // this rank; the number of ranks
         std::vector<std::uint8_t> gpus;    // by rank: whether it is on a GPU
         std::vector<std::uint64_t> hosts;  // by rank: the id of its host
+        std::unique_ptr<tuttiComm, decltype(&tuttiCommDestroy)> control{nullptr, tuttiCommDestroy};  // for join()
     };
-    /// Exchanges the roster and the verdicts over comm, before join(). If one rank refuses, all ranks throw its error,
-    /// and comm can still be used. via: allocates memory on comm's device for the messages. Collective.
-    static Roster meet(tuttiComm_t comm, const BackendPtr& via, bool on_gpu, const Verdict& mine);
+    /// Exchanges the roster and the verdicts of comm's ranks, before join(). If one rank refuses, all throw its error,
+    /// and comm can still be used. Collective. Runs no kernels: a rank that frees memory in abort() may wait for them.
+    static Roster meet(tuttiComm_t comm, bool on_gpu, const Verdict& mine);
 
     ~Ranks() { leave(); }
     /// Makes the communicators. Collective. users must outlive this, or the next join(). shards: by rank, the same on
@@ -112,7 +114,6 @@ class Ranks {
     void receive(std::span<std::byte> what, int from) const {
         must(tuttiRecv(what.data(), what.size(), tuttiUint8, from, control_, nullptr));
     }
-
     /// Sums each element over all ranks, in place.
     void sum(std::span<std::uint64_t> values) const {
         must(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiUint64, tuttiSum, control_, nullptr));
@@ -138,11 +139,11 @@ class Ranks {
   private:
     Roster roster_;
     std::vector<Shards> shards_;  // by rank
-    /// All communicators of comm()'s memory that there are.
+    /// All communicators of comm()'s memory.
     auto of_memory() const { return std::array{comm_, group_, copies_, gathers_, group_gathers_}; }
 
-    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr, group_ = nullptr, copies_ = nullptr;
-    tuttiComm_t gathers_ = nullptr, group_gathers_ = nullptr;
+    tuttiComm_t users_ = nullptr, comm_ = nullptr, cpu_comm_ = nullptr;
+    tuttiComm_t group_ = nullptr, copies_ = nullptr, gathers_ = nullptr, group_gathers_ = nullptr;
     tuttiComm_t control_ = nullptr;  // on CPUs, for the caller's thread
 };
 

@@ -58,9 +58,7 @@ Engine::Team Engine::meet(tuttiComm_t comm, const std::optional<Error>& refusal,
                  "tuttiDpMove: the layer's memory is on device %d, but rank %d is on device %d (-1: a CPU)",
                  backends_.device, rank, device);
     });
-    const bool on_gpu = device != TUTTI_DEVICE_CPU, has_backend = backends_.values && device == backends_.device;
-    const BackendPtr via = has_backend ? backends_.values : on_gpu ? gpu_backend_beside(device) : shared_host();
-    Ranks::Roster roster = Ranks::meet(comm, via, on_gpu, mine);
+    Ranks::Roster roster = Ranks::meet(comm, device != TUTTI_DEVICE_CPU, mine);
     std::vector<Shards> shards = deal_shards(options(), roster.hosts, first);
     return {comm, std::move(roster), std::move(shards)};
 }

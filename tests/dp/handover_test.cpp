@@ -121,7 +121,7 @@ TEST_CASE("a move for which there was no memory is made again, and loses nothing
     const tuttiComm_t comm = harness::join(new_id(), 0, 1, true);
     {
         dp::Ranks ranks;
-        ranks.join(comm, dp::Ranks::meet(comm, dp::shared_host(), false, {}), {dp::Shards{}});
+        ranks.join(comm, dp::Ranks::meet(comm, false, {}), {dp::Shards{}});
         for (const auto mode : {tuttiDpServer, tuttiDpZero1, tuttiDpZero3})
             for (int allocations = 0, failures = 1; failures > 0; ++allocations) {
                 CAPTURE(mode, allocations);

@@ -29,7 +29,7 @@ class OneRank {
         tuttiUniqueId id;
         must(tuttiGetUniqueId(&id));
         must(tuttiCommInitRank(&comm_, 1, id, 0));
-        Ranks::Roster roster = Ranks::meet(comm_, shared_host(), false, Verdict{});
+        Ranks::Roster roster = Ranks::meet(comm_, false, Verdict{});
         std::vector<Shards> shards = deal_shards(registration_.options, roster.hosts, true);
         ranks_.join(comm_, std::move(roster), std::move(shards));
         const std::size_t last_first[] = {3, 2, 1, 0};

@@ -1,5 +1,8 @@
 // Ranks on CPUs and on (emulated) GPUs that train together: the same modes, the same bits.
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdlib>
 
 #include "dp/on_gpus.hpp"
 #include "dp/on_ranks.hpp"
@@ -69,6 +72,27 @@ TEST_CASE("mixed: an update of the caller's on the CPU that serves; GPUs that se
                    says("config.offload = 1");
     });
     REQUIRE(refused == static_cast<int>(cpu_first.size()));
+}
+
+TEST_CASE("mixed: a CPU and GPUs save, also beside a step, and CPUs go on") {
+    const std::string path = "/tmp/tutti-dp-mixed-" + std::to_string(::getpid());
+    for (const bool beside : {false, true})
+        for (const auto mode : {tuttiDpServer, tuttiDpZero3}) {
+            CAPTURE(beside, mode);
+            Gpus g(mode, tuttiDpAdamW, cpu_first);
+            const Trained straight = g.on_cpus();
+            g.setup.after = [&](int, int step, tuttiDp_t dp) {
+                if (step == 1) must_succeed((beside ? tuttiDpSaveAsync : tuttiDpSave)(dp, path.c_str()), "save");
+                if (step == 2) must_succeed(tuttiDpSaveWait(dp), "wait");
+            };
+            REQUIRE(harness::train(g.setup).weights == straight.weights);
+            g.setup.after = nullptr;
+            g.setup.first_step = 2;
+            g.setup.created = [&](int, tuttiDp_t dp) { must_succeed(tuttiDpLoad(dp, path.c_str()), "load"); };
+            REQUIRE(g.on_cpus().weights == straight.weights);
+            REQUIRE(harness::train(g.setup).weights == straight.weights);
+        }
+    REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
 }
 
 TEST_CASE("mixed: memory of a GPU is refused where the rank is on a CPU") {

@@ -35,7 +35,7 @@ std::string note(const Mover& rank) {
 
 /// What a rank does that comes to tuttiDpMove, says that it has the last step, and is gone when parts are handed over.
 void die_in_a_move(tuttiComm_t comm, const std::vector<tuttiDpParameter_t>& given, const tuttiDpConfig_t& config) {
-    dp::Ranks::Roster roster = dp::Ranks::meet(comm, dp::shared_host(), false, {});
+    dp::Ranks::Roster roster = dp::Ranks::meet(comm, false, {});
     dp::Options options = dp::read_options(&config, given, roster.size);
     const std::vector<dp::Parameter> parameters = dp::read_parameters("a test", given, options);
     dp::size_buckets(options, parameters);

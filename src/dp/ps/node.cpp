@@ -11,7 +11,7 @@ void Node::join(Ranks& ranks, tuttiComm_t comm, const Request& request) {
     const Verdict mine = Verdict::of([&] {
         if (request.refusal) throw *request.refusal;
     });
-    ranks.join(comm, Ranks::meet(comm, on_gpu ? gpu_backend_beside(device) : shared_host(), on_gpu, mine));
+    ranks.join(comm, Ranks::meet(comm, on_gpu, mine));
     ranks.all_or_none([&] {
         if (on_gpu && request.on_cpus)
             fail(tuttiInvalidUsage, "%s: rank %d is on device %d, but config.onArrival is for CPUs", request.function,
