@@ -110,11 +110,14 @@ def driven_otherwise(check):
     for what, threads, arguments in graphs:
         if check.only_on_gpus(what, "CPUs have no graphs"):
             check.perf(what, "all_reduce", "threads", threads, GRAPHS + arguments)
-    order = check.program("test-gpu-order")
-    if not os.path.exists(order):
-        check.skip("order of graphs", "this build has no test-gpu-order")
-    elif check.only_on_gpus("order of graphs", "CPUs have no graphs"):
-        check.run("order of graphs", [order, "~[fills]~[.other-process]"], 60)
+    tests = [("order of graphs", "test-gpu-order", ["~[fills]~[.other-process]"], 60),
+             ("calls, memory, windows, errors and processes on one GPU", "test-one-gpu", [], 120)]
+    for what, name, selection, limit in tests:
+        program = check.program(name)
+        if not os.path.exists(program):
+            check.skip(what, f"this build has no {name}")
+        elif check.only_on_gpus(what, "CPUs have no graphs"):
+            check.run(what, [program] + selection, limit)
 
 
 def through_host(check):

@@ -360,8 +360,9 @@ TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device)
  * Deregister on a GPU: CUDA leaves undefined what happens when memory is freed that another process has open. So it
  * waits for what this rank has issued on comm before, then until all other ranks have closed the memory. They do so on
  * their own, but CUDA may have them wait for their kernels, none of which may wait for what this rank calls next. So
- * deregister at a point where all ranks have made the same calls, after synchronizing the stream. tuttiTimeout names a
- * rank that has not closed it; the memory must not be freed as long as that process lives. The memory is also
+ * deregister at a point where all ranks have made the same calls, after synchronizing the stream, and call nothing that
+ * waits for other ranks on a GPU until they have deregistered, too (let the processes meet on the host). tuttiTimeout
+ * names a rank that has not closed it; the memory must not be freed as long as that process lives. The memory is also
  * deregistered when comm is destroyed, aborted or suspended; the handle must be given back all the same. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);

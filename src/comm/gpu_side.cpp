@@ -154,7 +154,7 @@ void GpuSide::check_stream(void* stream) const {
 
 void GpuSide::check_mates(void* stream, std::uint64_t group) const {
     if (mates_.ranks.size() < 2 || gpus_.capturing(stream)) return;
-    const int blocking = mates_.tenant->blocked_by(mates_.seat, stream, group);
+    const int blocking = mates_.tenant->blocked_by(mates_.seat, gpus_.identity(stream), group);
     if (blocking < 0) return;
     const auto of_seat = [&](int seat) { return mates_.ranks[static_cast<std::size_t>(seat)]; };
     fail(tuttiInvalidUsage,
@@ -227,10 +227,10 @@ GpuSide::Captured* GpuSide::captured(std::uint64_t capture) {
 void GpuSide::before_launch(void* stream, Engine* engine) {
     const std::uint64_t capture = gpus_.capture(stream);
     if (capture == 0) {
-        if (last_launch_.event != nullptr && (stream != last_launch_.stream || last_launch_.by_graphs))
+        if (last_launch_.event != nullptr && (gpus_.identity(stream) != last_launch_.stream || last_launch_.by_graphs))
             gpus_.follow(device_, last_launch_.event, stream);
     } else if (const Captured* before = captured(capture)) {
-        if (before->stream != stream) gpus_.follow(device_, before->event, stream);
+        if (before->stream != gpus_.identity(stream)) gpus_.follow(device_, before->event, stream);
     } else {
         check_stream(stream);  // an earlier call of the same group may have had this one forgotten
         gpus_.follow_at_launch(device_, last_launch_.event, stream);
@@ -257,7 +257,7 @@ void GpuSide::after_launch(void* stream, Engine* engine) {
     if (const std::uint64_t capture = gpus_.capture(stream); capture != 0) return after_capture(capture, stream);
     gpus_.mark(device_, last_launch_.event, stream);
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
-    last_launch_.stream = stream;
+    last_launch_.stream = gpus_.identity(stream);
     if (engine == nullptr) return;
     engines_event_.store(last_launch_.event, std::memory_order_release);
     engine->launched();
@@ -266,7 +266,8 @@ void GpuSide::after_launch(void* stream, Engine* engine) {
 /// Records the events that later launches follow, and the next operation in the capture. A stream is part of one
 /// capture at a time: if it is in another one now, its earlier capture has ended.
 void GpuSide::after_capture(std::uint64_t capture, void* stream) {
-    const auto ended = [&](const Captured& c) { return c.stream == stream && c.capture != capture; };
+    const std::uintptr_t its = gpus_.identity(stream);
+    const auto ended = [&](const Captured& c) { return c.stream == its && c.capture != capture; };
     for (const Captured& c : captures_)
         if (ended(c)) gpus_.drop(device_, c.event);
     std::erase_if(captures_, ended);
@@ -285,7 +286,7 @@ void GpuSide::after_capture(std::uint64_t capture, void* stream) {
     last_launch_.by_graphs = true;
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
     gpus_.mark(device_, captures_.back().event, stream);
-    captures_.back().stream = stream;
+    captures_.back().stream = its;
 }
 
 void GpuSide::abort() {

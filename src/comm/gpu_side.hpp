@@ -84,7 +84,7 @@ class GpuSide {
     /// communicator are here, none of which may follow another.
     gpu::LaunchOrder* order() const;
     gpu::Stay stay(int blocks, bool collective, void* stream, std::uint64_t group) const {
-        return {tenant(), mates_.seat, blocks, collective, stream, group};
+        return {tenant(), mates_.seat, blocks, collective, gpus_.identity(stream), group};
     }
 
     /// Makes every kernel under way give up.
@@ -125,16 +125,16 @@ class GpuSide {
         std::uint32_t number = 0;  // the next call's number
     } calls_;
     struct {
-        void* event = nullptr;  // recorded after it, and again by every launch of a graph
-        void* stream = nullptr;
-        bool by_graphs = false;  // a graph records it, maybe on another stream than `stream`
+        void* event = nullptr;      // recorded after it, and again by every launch of a graph
+        std::uintptr_t stream = 0;  // its Gpus::identity()
+        bool by_graphs = false;     // a graph records it, maybe on another stream than `stream`
     } last_launch_;
     std::atomic<void*> engines_event_{nullptr};  // last_launch_.event, once the engine is to ask for it
     struct Captured {
         std::uint64_t capture;
-        void* event = nullptr;  // in the graph, after its last operation
-        void* stream = nullptr;
-        void* record = nullptr;  // in the graph: the last one of last_launch_.event
+        void* event = nullptr;      // in the graph, after its last operation
+        std::uintptr_t stream = 0;  // its Gpus::identity()
+        void* record = nullptr;     // in the graph: the last one of last_launch_.event
     };
     static constexpr std::size_t captures_at_a_time = 32;
     std::vector<Captured> captures_;               // captures that may not have ended, the last used one last

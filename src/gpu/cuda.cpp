@@ -263,6 +263,13 @@ class Cuda : public Gpus {
         check(device_of_stream(stream_of(stream), device), "the stream is not one");
         return device;
     }
+    std::uintptr_t identity(void* stream) const override {
+        if (stream == cudaStreamLegacy) return 0;  // as that of nullptr
+        if (stream != cudaStreamPerThread) return reinterpret_cast<std::uintptr_t>(stream);
+        static std::atomic<std::uintptr_t> threads{0};
+        thread_local const std::uintptr_t number = threads++;
+        return 2 * number + 1;  // other handles are addresses, which are even
+    }
     std::uint64_t capture(void* stream) const override {
         const Somewhere here;
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -73,7 +73,7 @@ void Tenant::captured(int blocks) {
     captured_ = std::max(captured_, blocks);
 }
 
-void Tenant::Seat::begin(void* its_stream, std::uint64_t its_group) {
+void Tenant::Seat::begin(std::uintptr_t its_stream, std::uint64_t its_group) {
     stream.store(its_stream, std::memory_order_relaxed);
     group.store(its_group, std::memory_order_relaxed);
     collectives.fetch_add(1, std::memory_order_acq_rel);
@@ -84,7 +84,7 @@ bool Tenant::Seat::stays() const {
     return !left.load(std::memory_order_acquire) && (word == nullptr || __atomic_load_n(word, __ATOMIC_ACQUIRE) == 0);
 }
 
-int Tenant::blocked_by(int seat, void* stream, std::uint64_t group) const {
+int Tenant::blocked_by(int seat, std::uintptr_t stream, std::uint64_t group) const {
     const std::uint64_t own = seats_[static_cast<std::size_t>(seat)].collectives.load(std::memory_order_relaxed);
     for (std::size_t i = 0; i < seats_.size(); ++i) {
         const Seat& s = seats_[i];

@@ -42,10 +42,10 @@ class Tenant {
 
     /// Sets the event that is recorded after each of the seat's launches.
     void launched(int seat, void* event) { at(seat).event.store(event, std::memory_order_release); }
-    /// The seat of another rank whose kernel on that stream waits for the kernel that this seat is about to enqueue
-    /// behind it, a deadlock; -1 if there is none. group: calls of the same group are launched together and don't
-    /// count.
-    int blocked_by(int seat, void* stream, std::uint64_t group) const;
+    /// stream: its Gpus::identity(). The seat of another rank whose kernel on that stream waits for the kernel that
+    /// this seat is about to enqueue behind it, a deadlock; -1 if there is none. group: calls of the same group are
+    /// launched together and don't count.
+    int blocked_by(int seat, std::uintptr_t stream, std::uint64_t group) const;
 
     /// Sets the word that is not 0 once a kernel of the seat has given up. It must stay valid until leave().
     void watch(int seat, const std::uint32_t* gave_up) { at(seat).gave_up.store(gave_up, std::memory_order_release); }
@@ -59,11 +59,11 @@ class Tenant {
     struct Seat {
         std::atomic<void*> event{nullptr};
         std::atomic<std::uint64_t> collectives{0};  // launched so far
-        std::atomic<void*> stream{nullptr};         // of the last collective
+        std::atomic<std::uintptr_t> stream{0};      // of the last collective: its Gpus::identity()
         std::atomic<std::uint64_t> group{0};        // of calls, that the last collective was in
         std::atomic<const std::uint32_t*> gave_up{nullptr};
         std::atomic<bool> left{false};
-        void begin(void* its_stream, std::uint64_t its_group);
+        void begin(std::uintptr_t its_stream, std::uint64_t its_group);
         bool stays() const;
     };
     Tenant(std::shared_ptr<Residence> residence, std::uint64_t key, int ranks, int share);
@@ -86,8 +86,8 @@ struct Stay {
     Tenant* tenant;
     int seat;
     int blocks;
-    bool collective;  // the other ranks launch it, too
-    void* stream;
+    bool collective;        // the other ranks launch it, too
+    std::uintptr_t stream;  // its Gpus::identity()
     std::uint64_t group;
     bool counted = false;  // set by enter(): entered() has to undo it
 };

@@ -109,7 +109,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void
                     *static_cast<int*>(data[i]) = a != nullptr ? a->device : cudaInvalidDeviceId;
                     break;
                 case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-                    *static_cast<unsigned*>(data[i]) = 0;
+                    *static_cast<unsigned*>(data[i]) = a != nullptr && a->managed ? 1 : 0;
                     break;
                 case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
                     *static_cast<CUdeviceptr*>(data[i]) = a != nullptr ? reinterpret_cast<CUdeviceptr>(a->base) : 0;

@@ -273,6 +273,16 @@ cudaError_t cudaFree(void* memory) {
     });
 }
 
+cudaError_t cudaMallocManaged(void** out, std::size_t bytes, unsigned flags) {
+    return call(context | not_captured, [&](Lock& lock) {
+        require(out != nullptr && bytes != 0 && (flags == cudaMemAttachGlobal || flags == cudaMemAttachHost),
+                cudaErrorInvalidValue);
+        allocations_may_wait(lock, "cudaMallocManaged");
+        *out = allocate(current(), bytes, Kind::pool);
+        machine().memory.at(static_cast<std::byte*>(*out)).managed = true;
+    });
+}
+
 /// Of the device's pool.
 cudaError_t cudaMallocAsync(void** out, std::size_t bytes, cudaStream_t stream) {
     return call(context, [&](Lock&) {

@@ -1,0 +1,336 @@
+// Two ranks that share a GPU and are processes of their own: what they lend each other, windows, and a killed one
+// (test-one-gpu). The program starts itself again with the name of the hidden test below.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "harness/harness.hpp"
+#include "world.hpp"
+
+using namespace tutti::on_gpu;
+
+namespace {
+
+constexpr const char* hidden_name = "a rank in a process of its own";
+constexpr unsigned seconds = 60;  // that a process may take
+
+class Processes {
+  public:
+    explicit Processes(const std::string& task) {
+        const std::string port = std::to_string(20'000 + getpid() % 12'000);  // the kernel deals out others
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            const std::string number = std::to_string(rank), all = std::to_string(ranks);
+            std::vector<std::string> variables{"RANK=" + number,          "WORLD_SIZE=" + all, "LOCAL_RANK=" + number,
+                                               "LOCAL_WORLD_SIZE=" + all, "TASK=" + task,      "MASTER_ADDR=127.0.0.1",
+                                               "MASTER_PORT=" + port};
+            std::vector<char*> environment;
+            for (std::string& v : variables) environment.push_back(v.data());
+            for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
+            environment.push_back(nullptr);
+            std::string self = tutti::harness::this_program(), name = hidden_name;
+            char* arguments[] = {self.data(), name.data(), nullptr};
+            REQUIRE(posix_spawn(&pids_[rank], self.c_str(), nullptr, nullptr, arguments, environment.data()) == 0);
+        }
+    }
+    ~Processes() {
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+            if (pids_[rank] > 0) kill(pids_[rank], SIGKILL), wait(rank);
+    }
+    Processes(const Processes&) = delete;
+    /// The status of a process, once it has ended.
+    int wait(std::size_t rank) {
+        int status = -1;
+        waitpid(std::exchange(pids_[rank], -1), &status, 0);
+        return status;
+    }
+
+  private:
+    std::array<pid_t, ranks> pids_{};
+};
+
+/// What the hidden test has: a rank on GPU 0.
+class Rank {
+  public:
+    /// channels: few make messages longer than slots are.
+    explicit Rank(int channels = TUTTI_UNDEF_INT) {
+        tuttiConfig_t config = with_timeout(20'000);
+        config.device = 0;
+        config.channels = channels;
+        config.initTimeoutMs = 30'000;
+        config.algorithm = "direct";  // which refers to memory that is lent
+        require(tuttiCommInitEnv(&comm, &config));
+        require(tuttiCommUserRank(comm, &rank));
+        config.device = TUTTI_DEVICE_CPU;
+        config.channels = TUTTI_UNDEF_INT;
+        require(tuttiCommSplit(comm, 0, rank, &hosts_, &config));
+        require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+    ~Rank() {
+        if (comm != nullptr) tuttiCommDestroy(comm);
+        tuttiCommDestroy(hosts_);
+        cudaStreamDestroy(stream);
+    }
+    Rank(const Rank&) = delete;
+
+    /// Returns when both processes have called it. Call it behind tuttiCommDeregister: until the other rank has
+    /// deregistered, too, no kernel of this one may wait for what it calls next.
+    void meet() const { require(tuttiBarrier(hosts_, nullptr)); }
+    void synchronize() const { require(cudaStreamSynchronize(stream)); }
+    void upload(void* to, const std::vector<int>& from) const {
+        require(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(int), cudaMemcpyHostToDevice, stream));
+        synchronize();
+    }
+    std::vector<int> downloaded(const void* from, std::size_t count) const {
+        std::vector<int> out(count);
+        require(cudaMemcpyAsync(out.data(), from, count * sizeof(int), cudaMemcpyDeviceToHost, stream));
+        synchronize();
+        return out;
+    }
+    /// An all-reduce of numbers that differ from round to round, by a call or by a graph of one; whether it is right.
+    bool adds_up(int* in, int* out, std::size_t count, int round, cudaGraphExec_t graph = nullptr) const {
+        const auto value = [&](int of, std::size_t i) { return static_cast<int>(i % 1009) * (of + 1) + round; };
+        std::vector<int> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
+        upload(in, values);
+        if (graph != nullptr)
+            require(cudaGraphLaunch(graph, stream));
+        else
+            require(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, comm, stream));
+        for (std::size_t i = 0; i < count; ++i) values[i] = value(0, i) + value(1, i);
+        const bool right = downloaded(out, count) == values;
+        tuttiResult_t error = tuttiSuccess;
+        require(tuttiCommGetAsyncError(comm, &error));
+        INFO("round " << round << ": " << tuttiGetLastError(comm));
+        CHECK(error == tuttiSuccess);
+        return right;
+    }
+    cudaGraphExec_t captured(int* in, int* out, std::size_t count) const {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t made = nullptr;
+        require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        require(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, comm, stream));
+        require(cudaStreamEndCapture(stream, &graph));
+        require(cudaGraphInstantiate(&made, graph, 0));
+        require(cudaGraphDestroy(graph));
+        return made;
+    }
+
+    tuttiComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    int rank = -1;
+
+  private:
+    tuttiComm_t hosts_ = nullptr;  // of the same ranks, without GPUs
+};
+
+/// All-reduces in memory that comes and goes: plain, of a pool, registered, of the library. CUDA leaves undefined what
+/// becomes of memory that is freed while another process has it open.
+void lend() {
+    constexpr std::size_t count = 40'000, bytes = count * sizeof(int);
+    Rank self;
+    int round = 0;
+    const auto calls = [&](void* in, void* out) {
+        for (int times = 0; times < 2; ++times)
+            CHECK(self.adds_up(static_cast<int*>(in), static_cast<int*>(out), count, round++));
+    };
+    for (const bool pool : {false, true}) {
+        std::array<void*, 2> memory{};
+        for (void*& m : memory) require(pool ? cudaMallocAsync(&m, bytes, self.stream) : cudaMalloc(&m, bytes));
+        calls(memory[0], memory[1]);
+        for (void* m : memory) require(pool ? cudaFreeAsync(m, self.stream) : cudaFree(m));
+    }
+    for (int times = 0; times < 2; ++times) {  // perhaps at the same addresses
+        std::array<void*, 2> memory{}, handles{};
+        for (std::size_t k = 0; k < 2; ++k) {
+            require(cudaMalloc(&memory[k], bytes));
+            require(tuttiCommRegister(self.comm, memory[k], bytes, &handles[k]));
+        }
+        calls(memory[0], memory[1]);
+        for (std::size_t k = 0; k < 2; ++k) {
+            require(tuttiCommDeregister(self.comm, handles[k]));
+            require(cudaFree(memory[k]));
+        }
+        self.meet();
+    }
+    for (int times = 0; times < 2; ++times) {
+        std::array<void*, 2> memory{};
+        for (void*& m : memory) require(tuttiMemAllocDevice(&m, bytes, 0));
+        calls(memory[0], memory[1]);
+        for (void* m : memory) require(tuttiMemFree(m));
+    }
+}
+
+/// Collectives in windows that all ranks have promised to use, and beside them after their end.
+void keep_promise() {
+    constexpr std::size_t most = 300'000;
+    Rank self(2);
+    void* memory = nullptr;
+    require(cudaMalloc(&memory, 2 * most * sizeof(int)));
+    int *const in = static_cast<int*>(memory), *const out = in + most;
+    tuttiWindow_t window = nullptr;
+    require(tuttiCommWindowRegister(self.comm, memory, 2 * most * sizeof(int), &window, TUTTI_WIN_COLL_SYMMETRIC));
+    CHECK(self.adds_up(in, out, most, 1));
+    CHECK(self.adds_up(in, out, 10, 2));
+    cudaGraphExec_t const graph = self.captured(in, out, most / 2);
+    for (int round = 3; round < 5; ++round) CHECK(self.adds_up(in, out, most / 2, round, graph));
+    require(cudaGraphExecDestroy(graph));
+    constexpr std::size_t row = 50'000;
+    std::vector<int> rows(ranks * row);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = self.rank * 10 + static_cast<int>(i / row);
+    self.upload(in, rows);
+    require(tuttiAlltoAll(in, out, row, tuttiInt32, self.comm, self.stream));
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int>(i / row) * 10 + self.rank;
+    CHECK(self.downloaded(out, rows.size()) == rows);
+    require(tuttiCommWindowDeregister(self.comm, window));
+    self.meet();
+    CHECK(self.adds_up(in, out, most, 5));
+    require(cudaFree(memory));
+}
+
+/// Rank 1 passes a buffer that is not in its window.
+void break_promise() {
+    constexpr std::size_t count = 300'000, bytes = count * sizeof(int);
+    Rank self(2);
+    std::array<void*, 2> memory{};
+    for (void*& m : memory) require(cudaMalloc(&m, bytes));
+    tuttiWindow_t window = nullptr;
+    require(tuttiCommWindowRegister(self.comm, memory[0], bytes, &window, TUTTI_WIN_COLL_SYMMETRIC));
+    void* const mine = memory[self.rank == 1 ? 1 : 0];
+    tuttiResult_t result = tuttiAllReduce(mine, mine, count, tuttiInt32, tuttiSum, self.comm, self.stream);
+    if (result == tuttiSuccess) result = await_error(self.comm);
+    CHECK(result == tuttiInvalidUsage);
+    CHECK(says("TUTTI_WIN_COLL_SYMMETRIC on all ranks", self.comm));
+    self.synchronize();
+    tuttiCommWindowDeregister(self.comm, window);
+    require(tuttiCommDestroy(std::exchange(self.comm, nullptr)));
+    for (void* m : memory) require(cudaFree(m));
+    CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+/// Windows that come and go; one of a pool's memory is refused.
+void put() {
+    constexpr std::size_t half = 50'000;
+    Rank self;
+    const int other = 1 - self.rank;
+    const auto signal = [&](int number) { require(tuttiSignal(other, number, 0, 0, self.comm, self.stream)); };
+    const auto wait = [&](int number) {
+        const tuttiWaitSignalDesc_t one{1, other, number, 0};
+        require(tuttiWaitSignal(1, &one, self.comm, self.stream));
+    };
+    for (int round = 0; round < 3; ++round) {
+        std::array<void*, 2> memory{};
+        tuttiWindow_t window = nullptr;
+        const bool library = round == 2;
+        for (void*& m : memory)
+            if (library)
+                require(tuttiMemAllocDevice(&m, 2 * half * sizeof(int), 0));
+            else
+                require(cudaMalloc(&m, 2 * half * sizeof(int)));
+        require(tuttiCommWindowRegister(self.comm, memory[0], 2 * half * sizeof(int), &window, TUTTI_WIN_DEFAULT));
+        const auto values = [&](int of) {
+            std::vector<int> out(half);
+            for (std::size_t i = 0; i < half; ++i) out[i] = static_cast<int>(i) * 3 + of * 7 + round;
+            return out;
+        };
+        int* const data = static_cast<int*>(memory[1]);
+        self.upload(data, values(self.rank));
+        require(
+            tuttiPutSignal(data, half, tuttiInt32, other, window, half * sizeof(int), 0, 0, 0, self.comm, self.stream));
+        require(
+            tuttiGet(data + half, half, tuttiInt32, other, window, half * sizeof(int), 0, 0, self.comm, self.stream));
+        wait(0);
+        CHECK(self.downloaded(static_cast<int*>(memory[0]) + half, half) == values(other));
+        CHECK(self.downloaded(data + half, half) == values(self.rank));
+        signal(6);  // that may be closed
+        wait(6);
+        self.synchronize();
+        require(tuttiCommWindowDeregister(self.comm, window));
+        self.meet();
+        for (void* m : memory)
+            if (library)
+                require(tuttiMemFree(m));
+            else
+                require(cudaFree(m));
+    }
+    void* memory = nullptr;
+    tuttiWindow_t none = nullptr;
+    require(self.rank == 1 ? cudaMallocAsync(&memory, 4096, self.stream) : cudaMalloc(&memory, 4096));
+    self.synchronize();
+    CHECK(tuttiCommWindowRegister(self.comm, memory, 4096, &none, TUTTI_WIN_DEFAULT) == tuttiInvalidArgument);
+    CHECK(says("rank 1: other "));
+    CHECK(says("take memory of cudaMalloc"));
+    require(self.rank == 1 ? cudaFreeAsync(memory, self.stream) : cudaFree(memory));
+    self.synchronize();
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+/// Rank 1 dies while rank 0's kernel waits for it.
+void outlive() {
+    constexpr std::size_t count = 40'000;
+    Rank self;
+    void* memory = nullptr;
+    require(cudaMalloc(&memory, count * sizeof(int)));
+    CHECK(self.adds_up(static_cast<int*>(memory), static_cast<int*>(memory), count, 0));
+    if (self.rank == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        raise(SIGKILL);
+    }
+    require(tuttiAllReduce(memory, memory, count, tuttiInt32, tuttiSum, self.comm, self.stream));
+    CHECK(await_error(self.comm) == tuttiRemoteError);
+    CHECK(says("rank 1 (pid ", self.comm));
+    CHECK(says("died", self.comm));
+    int failed = -1;
+    require(tuttiCommGetFailedRank(self.comm, &failed));
+    CHECK(failed == 1);
+    self.synchronize();
+    tuttiComm_t rest = nullptr;
+    require(tuttiCommShrink(self.comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT));
+    require(tuttiAllReduce(memory, memory, count, tuttiInt32, tuttiSum, rest, self.stream));
+    self.synchronize();
+    require(tuttiCommDestroy(rest));
+    require(cudaFree(memory));
+    World world({0, 0}, 70'000, 20'000);
+    world.all_reduce(0);
+    world.check(0, 1);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+void check_all(const char* task) {
+    Processes processes(task);
+    for (std::size_t rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
+}
+
+}  // namespace
+
+TEST_CASE(hidden_name, "[.]") {
+    const char* const named = std::getenv("TASK");
+    const std::string task = named != nullptr ? named : "";
+    alarm(seconds);
+    if (task == "lend") lend();
+    if (task == "keep promise") keep_promise();
+    if (task == "break promise") break_promise();
+    if (task == "put") put();
+    if (task == "outlive") outlive();
+}
+
+TEST_CASE("processes: collectives in memory of every kind, which is freed while peers may have it open") {
+    check_all("lend");
+}
+
+TEST_CASE("processes: buffers in windows that all ranks have promised to use, or one has not") {
+    check_all("keep promise");
+    check_all("break promise");
+}
+
+TEST_CASE("processes: ranks put to windows and get from them") {
+    check_all("put");
+}
+
+TEST_CASE("processes: a rank that is killed in mid-call is named, and the other goes on") {
+    Processes processes("outlive");
+    CHECK(WTERMSIG(processes.wait(1)) == SIGKILL);
+    CHECK(processes.wait(0) == 0);
+}
