@@ -250,8 +250,10 @@ class Wave {
                 launch.jobs[i] = gpu::small_job(kernel.jobs[i]->job, size_of(type));
                 bytes = std::max(bytes, std::min(launch.jobs[i].tile, launch.jobs[i].block) * size_of(type));
             }
+            constexpr unsigned least = 64;  // a thread for each operand
+            static_assert(least >= gpu::small_operands);
             const auto warps = static_cast<unsigned>((bytes + 8 * 32 - 1) / (8 * 32));
-            const unsigned threads = std::min(32 * std::max(warps, 1u), gpus.threads());
+            const unsigned threads = std::min(std::max(32 * warps, least), gpus.threads());
             return gpus.run(kernel.device(), type, channels, count, threads, launch, kernel.stream);
         }
         gpu::Launch launch;

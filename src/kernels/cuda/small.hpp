@@ -50,7 +50,8 @@ struct SmallJob {
     std::byte* input;
     std::byte* output;
     std::byte* scratch;
-    std::uint64_t scratch_stride, count, block, tile, timeout_ns;
+    std::uint64_t scratch_stride, timeout_ns;
+    std::uint32_t count, block, tile;
     std::uint8_t op, is_signed;
     std::uint8_t in_words;  // 1: every operand of memory begins at a multiple of 8 bytes
 };
@@ -63,7 +64,8 @@ static_assert(std::is_trivially_copyable_v<SmallLaunch> && sizeof(SmallLaunch) <
 
 /// Whether the job can run here: it has a tile for each channel, and all its messages go in lines.
 inline bool is_small(const Job& job) {
-    return job.plan.small != nullptr && job.in_lines != 0 && job.tiles <= job.channels && job.scaled == 0;
+    return job.plan.small != nullptr && job.in_lines != 0 && job.tiles <= job.channels && job.scaled == 0 &&
+           job.count + job.block <= INT32_MAX / 8;
 }
 
 /// element: its size in bytes.
@@ -86,10 +88,10 @@ inline SmallJob small_job(const Job& job, std::size_t element) {
             .output = job.output.at,
             .scratch = p.scratch,
             .scratch_stride = p.scratch_stride,
-            .count = job.count,
-            .block = job.block,
-            .tile = job.tile,
             .timeout_ns = job.timeout_ns,
+            .count = static_cast<std::uint32_t>(job.count),
+            .block = static_cast<std::uint32_t>(job.block),
+            .tile = static_cast<std::uint32_t>(job.tile),
             .op = job.op,
             .is_signed = job.is_signed,
             .in_words = starts % 8 == 0};
@@ -99,26 +101,13 @@ inline SmallJob small_job(const Job& job, std::size_t element) {
 struct SmallShared {
     Term terms[small_operands];
     struct {
-        std::uint32_t bytes;
-        SmallStep step;
-    } steps[small_steps];
-    struct {
         std::uint32_t* released;
         std::uint32_t next;
-        std::int32_t peer;
     } ends[2 * small_connections];
+    std::uint32_t bytes[small_steps];
 };
 
 namespace detail {
-
-template <std::size_t element>
-TUTTI_DEVICE_APART std::uint64_t load_elements(const std::byte* from, std::size_t size) {
-    return load_word<element>(from, size);
-}
-template <std::size_t element>
-TUTTI_DEVICE_APART void store_elements(std::byte* to, std::uint64_t word, std::size_t size) {
-    store_word<element>(to, word, size);
-}
 
 /// A word of the first step's source, loaded ahead.
 struct Early {
@@ -126,82 +115,109 @@ struct Early {
     bool is = false;  // it is loaded, and not used yet
 };
 
-/// One step of a block, see reduce_small().
+/// One step of a block.
 struct SmallTerms {
     const Term* sources;  // and behind them the sinks
     std::uint32_t source_count, sink_count;
-    std::uint32_t bytes;
     std::int32_t divide_by;  // 0: it is not
-    bool is_signed, in_words;
+    bool is_signed;
+
+    TUTTI_DEVICE bool copies() const { return source_count == 1 && divide_by == 0; }
+    /// Where the result of a copy is already.
+    TUTTI_DEVICE const std::byte* there() const { return copies() && sources[0].flag == 0 ? sources[0].at : nullptr; }
 };
 
-/// As reduce_words, with fewer instructions from a word's arrival to where it is stored.
 template <class F, ReduceOp op>
-TUTTI_DEVICE Outcome reduce_small(const SmallTerms& t, Early& early, const Limits& limits) {
-    constexpr std::uint32_t ahead = 4;  // words of so many sources are asked for at once
-    const bool copies = t.source_count == 1 && t.divide_by == 0;
-    const std::byte* const there = copies && t.sources[0].flag == 0 ? t.sources[0].at : nullptr;
+TUTTI_DEVICE void add_small(typename F::Lane (&sum)[F::lanes], std::uint64_t word, bool first, bool is_signed) {
+    typename F::Lane next[F::lanes];
+    F::unpack(word, next);
+    for (int i = 0; i < F::lanes; ++i)
+        sum[i] = first ? next[i] : F::template combine<op>(sum[i], next[i], is_signed);
+}
+template <class F>
+TUTTI_DEVICE std::uint64_t finish_small(typename F::Lane (&sum)[F::lanes], const SmallTerms& t) {
+    if (t.divide_by != 0)
+        for (int i = 0; i < F::lanes; ++i) sum[i] = F::divide(sum[i], t.divide_by, t.is_signed);
+    return F::pack(sum);
+}
+
+/// The word at `at`, of which `size` bytes are elements: any alignment. Rarely run.
+template <class F, ReduceOp op>
+TUTTI_DEVICE_APART Outcome reduce_word(SmallTerms t, std::uint32_t at, std::uint32_t size, Limits limits) {
+    typename F::Lane sum[F::lanes] = {};
+    std::uint64_t word = 0;
     TUTTI_ROLLED
-    for (std::uint32_t at = 8 * thread(); at < t.bytes; at += 8 * threads()) {
-        const bool whole = t.in_words && at + 8 <= t.bytes;
-        const std::uint32_t size = t.bytes - at < 8 ? t.bytes - at : 8;
+    for (std::uint32_t k = 0; k < t.source_count; ++k) {
+        const Term source = t.sources[k];
+        if (source.flag == 0) {
+            word = load_word<F::element>(source.at + at, size);
+        } else {
+            const LineSeen seen =
+                wait_for_line(reinterpret_cast<const Line*>(source.at + 2 * at), source.flag, limits);
+            if (seen.outcome != Outcome::met) return seen.outcome;
+            word = seen.data;
+        }
+        if (!t.copies()) add_small<F, op>(sum, word, k == 0, t.is_signed);
+    }
+    if (!t.copies()) word = finish_small<F>(sum, t);
+    TUTTI_ROLLED
+    for (std::uint32_t m = 0; m < t.sink_count; ++m) {
+        const Term sink = t.sources[t.source_count + m];
+        if (sink.flag != 0)
+            store_line(reinterpret_cast<Line*>(sink.at + 2 * at), word, sink.flag);
+        else if (sink.at != t.there())
+            store_word<F::element>(sink.at + at, word, size);
+    }
+    return Outcome::met;
+}
+
+/// As reduce_words, of whole words that begin at multiples of 8 bytes, in few instructions.
+template <class F, ReduceOp op>
+TUTTI_DEVICE Outcome reduce_small(const SmallTerms& t, std::uint32_t bytes, Early& early, const Limits& limits) {
+    constexpr std::uint32_t ahead = 4;  // words of so many sources are asked for at once
+    const Term* const sinks = t.sources + t.source_count;
+    const std::byte* const there = t.there();
+    TUTTI_ROLLED
+    for (std::uint32_t at = 8 * thread(); at < bytes; at += 8 * threads()) {
         typename F::Lane sum[F::lanes] = {};
         std::uint64_t word = 0;
         TUTTI_ROLLED
         for (std::uint32_t k = 0; k < t.source_count; k += ahead) {
-            const std::byte* from[ahead] = {};
-            std::uint32_t flag[ahead] = {};
+            const Term* const its = t.sources + k;
+            const std::uint32_t left = t.source_count - k;
             Line line[ahead];
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                if (k + j >= t.source_count) break;
-                const Term& source = t.sources[k + j];
-                flag[j] = source.flag;
-                from[j] = source.at + (flag[j] != 0 ? 2 * at : at);
-                if (flag[j] != 0) {
-                    line[j] = load_line(reinterpret_cast<const Line*>(from[j]));
-                    continue;
+                if (j >= left) break;
+                if (its[j].flag != 0) {
+                    line[j] = load_line(reinterpret_cast<const Line*>(its[j].at + 2 * at));
+                } else {
+                    word = early.is ? early.word : *reinterpret_cast<const std::uint64_t*>(its[j].at + at);
+                    early.is = false;
+                    line[j] = {static_cast<std::uint32_t>(word), 0, static_cast<std::uint32_t>(word >> 32), 0};
                 }
-                word = early.word;
-                if (!early.is)
-                    word = whole ? *reinterpret_cast<const std::uint64_t*>(from[j])
-                                 : load_elements<F::element>(from[j], size);
-                early.is = false;
-                line[j] = {static_cast<std::uint32_t>(word), 0, static_cast<std::uint32_t>(word >> 32), 0};
             }
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                if (k + j >= t.source_count) break;
+                if (j >= left) break;
                 word = line[j].low | static_cast<std::uint64_t>(line[j].high) << 32;
-                if (line[j].flag_low != flag[j] || line[j].flag_high != flag[j]) {
-                    const LineSeen seen = wait_for_line(reinterpret_cast<const Line*>(from[j]), flag[j], limits);
+                if (line[j].flag_low != its[j].flag || line[j].flag_high != its[j].flag) {
+                    const LineSeen seen = wait_for_line(reinterpret_cast<const Line*>(its[j].at + 2 * at),
+                                                        its[j].flag, limits);
                     if (seen.outcome != Outcome::met) return seen.outcome;
                     word = seen.data;
                 }
-                if (copies) continue;  // every bit is kept, of NaNs too
-                typename F::Lane next[F::lanes];
-                F::unpack(word, next);
-                for (int i = 0; i < F::lanes; ++i)
-                    sum[i] = k + j == 0 ? next[i] : F::template combine<op>(sum[i], next[i], t.is_signed);
+                add_small<F, op>(sum, word, k + j == 0, t.is_signed);
             }
         }
-        if (!copies) {
-            if (t.divide_by != 0)
-                for (int i = 0; i < F::lanes; ++i) sum[i] = F::divide(sum[i], t.divide_by, t.is_signed);
-            word = F::pack(sum);
-        }
-        const Term* const sinks = t.sources + t.source_count;
+        if (!t.copies()) word = finish_small<F>(sum, t);  // a copy keeps every bit, of NaNs too
         TUTTI_ROLLED
         for (std::uint32_t m = 0; m < t.sink_count; ++m) {
             const Term sink = sinks[m];
             if (sink.flag != 0)
                 store_line(reinterpret_cast<Line*>(sink.at + 2 * at), word, sink.flag);
-            else if (sink.at == there)
-                continue;
-            else if (whole)
+            else if (sink.at != there)
                 *reinterpret_cast<std::uint64_t*>(sink.at + at) = word;
-            else
-                store_elements<F::element>(sink.at + at, word, size);
         }
     }
     return Outcome::met;
@@ -225,13 +241,10 @@ class Small {
     TUTTI_DEVICE bool run() { return begin() && run_steps() && finish(); }
 
     /// The parts of run(); false: it gives up. Each ends with a barrier, but for finish().
-    TUTTI_DEVICE bool begin() {
-        load_early();
-        return !sync_or(!gather());
-    }
+    TUTTI_DEVICE bool begin() { return !sync_or(!gather()); }
     TUTTI_DEVICE bool run_steps() {
         const Ended ended = run_all();
-        if (ended.outcome == Outcome::timed_out) lose(silent_peer(s_.steps[ended.step].step), true, ended.step);
+        if (ended.outcome == Outcome::timed_out) lose(silent_peer(plan_.steps[ended.step]), true, ended.step);
         return !sync_or(ended.outcome != Outcome::met);
     }
     /// Writes the ends back to global memory.
@@ -251,68 +264,67 @@ class Small {
     TUTTI_DEVICE std::uint32_t ends() const { return std::uint32_t{plan_.to_count} + plan_.from_count; }
     TUTTI_DEVICE End& end(std::uint32_t i) const { return plan_.ends[i][channel_ * plan_.stride]; }
 
-    /// Asks for the thread's first word of the first step, if that is in a buffer.
-    TUTTI_DEVICE void load_early() {
-        const SmallStep step = plan_.steps[0];
-        const SmallOperand first = plan_.operands[step.first];
-        const bool in_buffer = first.place == Place::input || first.place == Place::output;
-        if (!in_buffer || job_.in_words == 0 || 8 * thread() + 8 > bytes_of(step.column)) return;
-        early_.word = *reinterpret_cast<const std::uint64_t*>(in_buffers(first) + 8 * thread());
-        early_.is = true;
-    }
-
-    /// Brings terms, steps and ends into shared memory: each thread asks for what it brings at once. False if there is
-    /// no room for the messages.
+    /// Brings terms, steps and ends into shared memory, and the first word into early_. All that comes from memory is
+    /// asked for before anything is waited for. False if there is no room for the messages.
     TUTTI_DEVICE bool gather() {
         bool good = true;
+        TUTTI_ROLLED
         for (std::uint32_t i = thread(); i < plan_.operand_count || i < ends(); i += threads()) {
+            const SmallOperand o = plan_.operands[i < plan_.operand_count ? i : 0];
+            const bool by_peer = o.place == Place::peer, has_end = i < ends();
+            Line* lines = nullptr;
+            std::uint32_t number = 0;
+            if (by_peer) lines = end(o.index).lines, number = end(o.index).next + o.message;
+            Fifo* fifo = nullptr;
+            std::uint32_t next = 0, released = 0;
+            if (has_end) fifo = end(i).fifo, next = end(i).next, released = end(i).released;
+            if (i == thread()) ask_early();
             Term its{};
-            if (i < plan_.operand_count) its = term(plan_.operands[i]);
-            if (i < plan_.step_count)
-                s_.steps[i] = {static_cast<std::uint32_t>(bytes_of(plan_.steps[i].column)), plan_.steps[i]};
-            if (i < ends()) {
-                const End& own = end(i);
-                std::uint32_t* const released = reinterpret_cast<std::uint32_t*>(&own.fifo->released);
-                s_.ends[i] = {released, own.next, own.peer};
-                if (i < plan_.to_count) good = good && writable(i, own);
-            }
+            if (by_peer)
+                its = {reinterpret_cast<std::byte*>(lines + number % line_depth * lines_per_message), 2 * number + 1};
+            else
+                its.at = address(o);
             if (i < plan_.operand_count) s_.terms[i] = its;
+            if (i < plan_.step_count) s_.bytes[i] = bytes_of(plan_.steps[i].column);
+            if (!has_end) continue;
+            s_.ends[i] = {reinterpret_cast<std::uint32_t*>(&fifo->released), next};
+            if (i < plan_.to_count) good = writable(i, released) && good;
         }
         return good;
     }
+    /// Asks for the thread's first word of the first step, if that is in a buffer.
+    TUTTI_DEVICE void ask_early() {
+        const SmallStep step = plan_.steps[0];
+        const SmallOperand first = plan_.operands[step.first];
+        if (first.place == Place::peer || job_.in_words == 0 || 8 * thread() + 8 > bytes_of(step.column)) return;
+        early_.word = *reinterpret_cast<const std::uint64_t*>(address(first) + 8 * thread());
+        early_.is = true;
+    }
 
     /// As Machine::writable, for all messages of the call.
-    TUTTI_DEVICE bool writable(std::uint32_t i, const End& own) {
-        const std::uint32_t least = own.next + plan_.messages[i] - line_depth;  // so many are to be read
-        if (static_cast<std::int32_t>(least - own.released) <= 0) return true;
+    TUTTI_DEVICE bool writable(std::uint32_t i, std::uint32_t released) {
+        const std::uint32_t least = s_.ends[i].next + plan_.messages[i] - line_depth;  // so many are to be read
+        if (static_cast<std::int32_t>(least - released) <= 0) return true;
         const WordSeen seen = wait_for_word(s_.ends[i].released, least, 1u << 31, limits_);
-        if (seen.outcome == Outcome::timed_out) lose(own.peer, false, 0);
+        if (seen.outcome == Outcome::timed_out) lose(end(i).peer, false, 0);
         end(i).released = seen.value;
         return seen.outcome == Outcome::met;
     }
 
-    TUTTI_DEVICE Term term(const SmallOperand& o) const {
-        if (o.place == Place::peer) {
-            const End& its = end(o.index);
-            const std::uint32_t number = its.next + o.message;
-            return {reinterpret_cast<std::byte*>(its.lines + number % line_depth * lines_per_message), 2 * number + 1};
-        }
+    TUTTI_DEVICE std::byte* address(const SmallOperand& o) const {
         if (o.place == Place::scratch)
-            return {job_.scratch + (channel_ * job_.scratch_chunks + o.index) * job_.scratch_stride, 0};
-        return {in_buffers(o), 0};
-    }
-    TUTTI_DEVICE std::byte* in_buffers(const SmallOperand& o) const {
-        const std::uint64_t at = o.row * job_.count + o.index * job_.block + offset_;
+            return job_.scratch + (channel_ * job_.scratch_chunks + o.index) * job_.scratch_stride;
+        const std::uint64_t at = std::uint64_t{o.row} * job_.count + (o.index * job_.block + offset_);
         return (o.place == Place::input ? job_.input : job_.output) + at * element;
     }
 
     /// As Machine::length, in bytes.
-    TUTTI_DEVICE std::uint64_t bytes_of(std::uint32_t column) const {
-        const std::uint64_t begin = column * job_.block + offset_;
-        std::uint64_t until = begin + job_.tile;
-        if (until > (column + 1) * job_.block) until = (column + 1) * job_.block;
+    TUTTI_DEVICE std::uint32_t bytes_of(std::uint32_t column) const {
+        const std::uint32_t begin = column * job_.block + offset_, of_column = begin - offset_ + job_.block;
+        std::uint32_t until = begin + job_.tile;
+        if (until > of_column) until = of_column;
         if (until > job_.count) until = job_.count;
-        return begin < until ? (until - begin) * element : 0;
+        return begin < until ? (until - begin) * static_cast<std::uint32_t>(element) : 0;
     }
 
     struct Ended {
@@ -336,27 +348,34 @@ class Small {
     TUTTI_DEVICE Ended run_all() {
         TUTTI_ROLLED
         for (std::uint32_t i = 0; i < plan_.step_count; ++i) {
-            const SmallStep step = s_.steps[i].step;
-            const detail::SmallTerms t{s_.terms + step.first,
-                                       step.sources,
-                                       step.sinks,
-                                       s_.steps[i].bytes,
-                                       step.completes != 0 ? job_.divide_by : 0,
-                                       job_.is_signed != 0,
-                                       job_.in_words != 0};
-            const Outcome outcome = detail::reduce_small<F, op>(t, early_, limits_);
+            const SmallStep step = plan_.steps[i];
+            const detail::SmallTerms t{s_.terms + step.first, step.sources, step.sinks,
+                                       step.completes != 0 ? job_.divide_by : 0, job_.is_signed != 0};
+            const std::uint32_t bytes = s_.bytes[i], whole = job_.in_words != 0 ? bytes & ~7u : 0;
+            Outcome outcome = detail::reduce_small<F, op>(t, whole, early_, limits_);
+            if (whole < bytes && outcome == Outcome::met) outcome = rest<op>(t, whole, bytes);
             if (outcome != Outcome::met) return {outcome, i};
         }
         return {Outcome::met, 0};
+    }
+    /// The words of a step that reduce_small() leaves. Each thread has the same ones in every step, as there.
+    template <ReduceOp op>
+    TUTTI_DEVICE Outcome rest(const detail::SmallTerms& t, std::uint32_t whole, std::uint32_t bytes) {
+        Outcome outcome = Outcome::met;
+        TUTTI_ROLLED
+        for (std::uint32_t at = 8 * thread(); at < bytes && outcome == Outcome::met; at += 8 * threads())
+            if (at >= whole)
+                outcome = detail::reduce_word<F, op>(t, at, bytes - at < 8 ? bytes - at : 8, limits_);
+        return outcome;
     }
 
     /// The first peer whose lines have not arrived; -1 if none.
     TUTTI_DEVICE std::int32_t silent_peer(const SmallStep& step) const {
         for (std::uint32_t n = step.first; n < std::uint32_t{step.first} + step.sources; ++n) {
             if (s_.terms[n].flag == 0) continue;
-            const std::uint64_t words = (bytes_of(step.column) + 7) / 8;
+            const std::uint32_t words = (bytes_of(step.column) + 7) / 8;
             const Line last = load_line(reinterpret_cast<const Line*>(s_.terms[n].at) + words - 1);
-            if (last.flag_high != s_.terms[n].flag) return s_.ends[plan_.operands[n].index].peer;
+            if (last.flag_high != s_.terms[n].flag) return end(plan_.operands[n].index).peer;
         }
         return -1;
     }
@@ -368,7 +387,7 @@ class Small {
     const SmallJob& job_;
     const SmallPlan& plan_;
     const std::uint32_t channel_;
-    const std::uint64_t offset_;  // elements, in each block (Job::block)
+    const std::uint32_t offset_;  // elements, in each block (Job::block)
     SmallShared& s_;
     const Limits limits_;
     detail::Early early_;
