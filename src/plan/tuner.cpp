@@ -263,6 +263,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
     c.shape = s.shapes[q.altered];
     c.limits = limits;
     c.tiling = c.tiling_of((q.bytes + rows - 1) / rows, 1);
+    if (!c.tiling.in_lines) rates.message += rates.flag;
     Tiling moved = c.tiling;
     moved.tile = std::min(c.tiling.tile, c.tiling.block);  // short rows make short messages
     Cached cached{.buffers = 2 * ranks * q.bytes <= platform_.cache_bytes};
