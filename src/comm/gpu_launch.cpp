@@ -69,6 +69,27 @@ class Turns {
     std::vector<Reservation> turns_;
 };
 
+/// Enqueues a plain copy.
+void copy(const Ready& r) {
+    GpuSide& side = *r.comm->gpu();
+    gpu::Gpus& gpus = side.gpus();
+    void* event = nullptr;
+    const auto follow = [&](void* first, void* second) {
+        if (first == second) return;
+        gpus.mark(side.device(), event, first);
+        gpus.follow(side.device(), event, second);
+    };
+    follow(r.sender_stream, r.stream);
+    if (r.operation.input != r.operation.output) {
+        side.before_launch(r.stream);
+        gpus.copy(side.device(), r.operation.output, r.operation.input, r.operation.count * size_of(r.operation.type),
+                  r.stream);
+        side.after_launch(r.stream);
+    }
+    follow(r.stream, r.sender_stream);
+    if (event != nullptr) gpus.drop(side.device(), event);
+}
+
 /// Operations that run at the same time: no rank has more blocks than its share, and all communicators together have no
 /// more than the device.
 class Wave {
@@ -261,30 +282,31 @@ class Wave {
         gpus.launch(kernel.device(), type, channels, count, launch, kernel.stream);
     }
 
-    static void copy(const Ready& r) {
-        GpuSide& side = *r.comm->gpu();
-        gpu::Gpus& gpus = side.gpus();
-        void* event = nullptr;
-        const auto follow = [&](void* first, void* second) {
-            if (first == second) return;
-            gpus.mark(side.device(), event, first);
-            gpus.follow(side.device(), event, second);
-        };
-        follow(r.sender_stream, r.stream);
-        if (r.operation.input != r.operation.output) {
-            side.before_launch(r.stream);
-            gpus.copy(side.device(), r.operation.output, r.operation.input,
-                      r.operation.count * size_of(r.operation.type), r.stream);
-            side.after_launch(r.stream);
-        }
-        follow(r.stream, r.sender_stream);
-        if (event != nullptr) gpus.drop(side.device(), event);
-    }
-
     std::vector<Ready*> members_;
     std::map<Communicator*, int> blocks_;  // by communicator: its rank's
     std::uint64_t group_;                  // tells calls of launch_together() apart
 };
+
+/// Throws if the communicator has failed or the call's stream is not its device's.
+void check(const Issued& call) {
+    Communicator& comm = *call.comm;
+    comm.faults().throw_verdict();
+    comm.faults().check();
+    comm.gpu()->check_stream(call.gpu_stream);
+}
+
+/// A collective of a communicator of one rank, if that is a plain copy; false, and nothing is done, if not.
+bool copy_alone(const Issued& call) {
+    const Operation& o = call.operation;
+    if (o.one_sided != nullptr || o.rows != nullptr || o.is_pair() || !is_plain_copy(*call.comm, o)) return false;
+    check(call);
+    copy({.comm = call.comm.get(),
+          .stream = call.gpu_stream,
+          .operation = o,
+          .turn = {},
+          .sender_stream = call.gpu_stream});
+    return true;
+}
 
 /// Checks and plans the calls. Returns what to launch; one-sided calls go to `one_sided` instead.
 std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, OneSidedCalls& one_sided) {
@@ -293,9 +315,7 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
     std::map<const gpu::Tenant*, int> tenants;
     for (const Issued& call : calls) {
         Communicator& comm = *call.comm;
-        comm.faults().throw_verdict();
-        comm.faults().check();
-        comm.gpu()->check_stream(call.gpu_stream);
+        check(call);
         if (call.operation.one_sided != nullptr) {
             one_sided.add(call);
             continue;
@@ -332,6 +352,7 @@ void launch_together(std::span<const Issued> calls) {
     static std::atomic<std::uint64_t> groups{0};
     const std::uint64_t group = ++groups;
     const Turns turns(calls);
+    if (calls.size() == 1 && calls.front().comm->ranks() == 1 && copy_alone(calls.front())) return;
     OneSidedCalls one_sided;
     std::vector<Ready> ready = prepare(calls, group, one_sided);
     std::ranges::stable_sort(ready, {}, &Ready::turn);

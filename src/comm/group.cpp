@@ -207,18 +207,25 @@ void compare_calls(std::span<const Issued> calls) {
     if (const std::optional<Error> error = run_batches(batches)) throw *error;
 }
 
+/// The calls that move anything, all on GPUs.
+void launch(std::span<Issued> calls) {
+    compare_calls(calls);
+    const auto rest = std::ranges::remove_if(calls, [](const Issued& call) { return !call.operation.moves(); });
+    const auto count = calls.size() - rest.size();
+    if (count > 0) launch_together(calls.first(count));
+}
+
 }  // namespace
 
 void issue(std::vector<Issued> calls) {
+    if (calls.size() == 1 && calls.front().comm->gpu() != nullptr && !calls.front().operation.is_pair())
+        return launch(calls);  // nothing to sort
     copy_to_self(calls);
     match_kernels(calls);
     const auto on_gpus = std::stable_partition(calls.begin(), calls.end(),
                                                [](const Issued& call) { return call.comm->gpu() == nullptr; });
     if (on_gpus != calls.end()) {
-        compare_calls(std::span(on_gpus, calls.end()));
-        const auto end =
-            std::remove_if(on_gpus, calls.end(), [](const Issued& call) { return !call.operation.moves(); });
-        if (on_gpus != end) launch_together(std::span(on_gpus, end));
+        launch(std::span(on_gpus, calls.end()));
         calls.erase(on_gpus, calls.end());
     }
     std::vector<Component::Key> keys;
