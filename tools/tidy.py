@@ -409,9 +409,14 @@ def environment_table(config):
             ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     rows = list(variables(config))
     own = [(f"`{n}`", f"`{d}`" if d else "unset", m) for n, d, m in rows if n.startswith("TUTTI_")]
-    launchers = [(f"`{n}`", m) for n, d, m in rows if not n.startswith("TUTTI_")]
+    nccls = [(f"`{n}`", m) for n, d, m in rows if n.startswith("NCCL_")]
+    others = [(f"`{n}`", m) for n, d, m in rows if not n.startswith(("TUTTI_", "NCCL_"))]
     lines = table(own, ["variable", "default", "meaning"])
-    lines += ["", "Set by launchers; `tuttiCommInitEnv` reads them:", ""] + table(launchers, ["variable", "meaning"])
+    lines += ["", "## NCCL's variables", ""]
+    lines += ["A variable of NCCL's applies if the Tutti variable that it names is unset.", ""]
+    lines += table(nccls, ["variable", "meaning"])
+    lines += ["", "## Variables of the system and of launchers", "", "`tuttiCommInitEnv` reads those of launchers:", ""]
+    lines += table(others, ["variable", "meaning"])
     return "\n".join([BEGIN, ""] + lines + ["", END])
 
 
