@@ -19,6 +19,7 @@ struct Address {
     enum class Family : std::uint8_t { none, local, ipv4, ipv6 };
 
     Family family = Family::none;
+    std::uint8_t zero = 0;  // no padding, whose bytes could be any
     std::uint16_t port = 0;
     std::uint32_t scope = 0;           // of a link-local IPv6 address
     std::array<std::byte, 16> body{};  // the IP address, or 16 bytes that name the abstract socket

@@ -89,7 +89,7 @@ class InProcessSession : public Session {
     std::chrono::microseconds round_trip() const override {
         return std::chrono::microseconds(std::max(0, config().round_trip_us));
     }
-    std::span<const std::byte> info(Rank rank) const override { return seat(rank).info; }
+    Bytes info(Rank rank) const override { return seat(rank).info; }
 
     bool is_here(Rank) const override { return true; }
     std::uint64_t process(Rank) const override { return process_id(); }

@@ -245,11 +245,9 @@ void Joining::finish() {
     leave_directory();
     // All children are connected now. Over the network only ranks of other hosts connect later: those that seek a new
     // parent (seek_parent()), and those that agree on who is left.
-    const auto comes_by_tcp = [&](const auto& line) {
-        return line->member.rank != m_.rank() &&
-               (!m_.is_near(line->member) || m_.rendezvous_.has(Rendezvous::tcp_only));
-    };
-    if (std::ranges::none_of(m_.roster_.lines(), comes_by_tcp)) m_.neighbours_.stop_listening_remotely();
+    bool come_by_tcp = m_.rendezvous_.has(Rendezvous::tcp_only) && m_.ranks() > 1;
+    for (Rank r = 0; r < m_.ranks() && !come_by_tcp; ++r) come_by_tcp = !m_.is_near(m_.member(r));
+    if (!come_by_tcp) m_.neighbours_.stop_listening_remotely();
     times_.complete = Clock::now();
     if (m_.rank() == 0) times_.attached = times_.let_in;
     const auto ms = [this](Deadline until) {

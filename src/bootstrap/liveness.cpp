@@ -93,7 +93,7 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     for (const auto& c : neighbours_.all())
         if (c.get() != from) c->send(fault), c->flush();
     for (const Rank r : dead) process_ended(*service_, roster_.process(r), fault.silent);
-    if (fault.silent && !fresh.empty()) silent_hosts_.insert(record(fresh.front()).member.host);
+    if (fault.silent && !fresh.empty()) silent_hosts_.insert(member(fresh.front()).host);
     for (const Rank r : fresh) consensus_.lost(r);
     if (!first) return;
     descriptors_.fail(fault, -1);
@@ -114,9 +114,9 @@ void Membership::spread(const Fault& fault, const Connection* from) {
 /// Whether the fault says that this rank is dead, or its host silent.
 bool Membership::blames_here(const Fault& fault) const {
     if (!fault.died || fault.origin < 0) return false;
-    const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
     const bool by_others = fault.teller != rank();
-    return fault.origin == rank() || (fault.silent && by_others && origin && is_near(origin->member));
+    return fault.origin == rank() ||
+           (fault.silent && by_others && roster_.has(fault.origin) && is_near(member(fault.origin)));
 }
 
 /// The ranks that a fault declares dead: its origin first, then, if the host is silent, all other ranks there.
@@ -124,11 +124,10 @@ std::vector<Rank> Membership::who_died(const Fault& fault) const {
     std::vector<Rank> all;
     if (!fault.died || fault.origin < 0 || blames_here(fault)) return all;
     all.push_back(fault.origin);
-    const auto& origin = roster_.lines()[static_cast<std::size_t>(fault.origin)];
-    if (!fault.silent || !origin) return all;
-    for (const auto& line : roster_.lines())
-        if (line && line->member.host == origin->member.host && line->member.rank != fault.origin)
-            all.push_back(line->member.rank);
+    if (!fault.silent || !roster_.has(fault.origin)) return all;
+    const std::uint64_t host = member(fault.origin).host;
+    for (Rank r = 0; r < ranks(); ++r)
+        if (r != fault.origin && roster_.has(r) && member(r).host == host) all.push_back(r);
     return all;
 }
 
@@ -211,7 +210,7 @@ void Membership::seek_parent(Rank lost, bool unreachable) {
         untold_ = false;
         return finish_if_idle();
     }
-    const Member& p = record(next).member;
+    const Member p = member(next);
     const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
     if (address) neighbours_.dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
     if (!neighbours_.parent())

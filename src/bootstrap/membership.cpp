@@ -200,8 +200,8 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
 }
 
 void Membership::send_table(Connection& connection) {
-    for (const auto& line : roster_.lines())
-        if (line) connection.send(*line);
+    for (Rank r = 0; r < ranks(); ++r)
+        if (roster_.has(r)) connection.send(record(r));
 }
 
 void Membership::on_record(Connection& connection, const Record& record) {
@@ -235,7 +235,7 @@ void Membership::send_news(Connection& connection) {
     send_left(connection, left);
     if (const auto fault = this->fault()) connection.send(*fault);
     for (const Rank r : dead()) {
-        const bool silent = silent_hosts_.contains(record(r).member.host);
+        const bool silent = silent_hosts_.contains(member(r).host);
         connection.send(Failure{tuttiRemoteError, r, name_of(r) + (silent ? " is on a silent host" : " died"), rank(),
                                 true, silent});
     }
@@ -293,7 +293,7 @@ void Membership::on_note(const Note& note, const Connection* from) {
 std::vector<Bytes> Membership::wait_told(std::uint64_t number, Deadline deadline) {
     Exchanges::Told told = exchanges_.wait(number, deadline);
     if (told.all.size() == static_cast<std::size_t>(ranks())) return std::move(told.all);
-    const std::string name = record(told.missing).member.text();
+    const std::string name = name_of(told.missing);
     if (told.in_time)
         throw PeerError(tuttiRemoteError, name + (has_left(told.missing) ? " has destroyed its communicator" : " died"),
                         told.missing);

@@ -75,7 +75,9 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     Secret secret() const { return secret_.derive("tutti session", record(0).share->view()); }
 
     /// Any thread may read records once joined: they never change then.
-    const Record& record(Rank rank) const { return roster_.record(rank); }
+    Record record(Rank rank) const { return roster_.record(rank); }
+    Member member(Rank rank) const { return roster_.member(rank); }
+    std::uint64_t process(Rank rank) const { return roster_.process(rank); }
     /// Whether that rank is on this host, so that Unix sockets reach it.
     bool is_near(const Member& member) const { return roster_.is_near(member); }
 

@@ -43,8 +43,8 @@ bool Membership::outlives(const Connection& lost, const Loss& loss) {
     if (mending_.contains(peer)) return call_to_mend_after(peer, first_mending_pause), true;
     if (!is_tree(lost) || neighbours_.in_tree(peer)) return true;  // it is no tree connection, or there is another one
     const bool made_it = lost.role == Role::parent;
-    const auto& line = roster_.lines()[static_cast<std::size_t>(peer)];  // may be missing while this rank joins
-    const Address to = made_it ? lost.address() : line ? line->member.remote : Address{};
+    const bool known = roster_.has(peer);  // perhaps not while this rank joins
+    const Address to = made_it ? lost.address() : known ? member(peer).remote : Address{};
     log(Level::info, "rank %d lost its control connection to rank %d: %s; connecting again", rank(), peer, loss.text);
     const Deadline now = Clock::now();
     mending_[peer] = {made_it, to, now, first_mending_pause};

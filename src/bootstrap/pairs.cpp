@@ -48,7 +48,7 @@ void Membership::call_pair(Rank peer) {
         if (for_descriptors && c->is_open()) descriptors_.send_requests(*c);
         return;
     }
-    const Member& member = record(peer).member;
+    const Member member = this->member(peer);
     const bool near = is_near(member) && (for_descriptors || !rendezvous_.has(Rendezvous::tcp_only));
     const Address& address = near ? member.local : member.remote;
     if (!address) {
@@ -117,10 +117,10 @@ void Membership::on_give(Connection& connection, const Give& give, Fd descriptor
 // Returns no invitation if all remaining members are on this host: they derive a common name (Session::rendezvous()).
 Bytes Membership::open_rendezvous(const std::vector<Rank>& out) {
     close_rendezvous();
-    const auto is_left_elsewhere = [&](const auto& line) {
-        return !is_near(line->member) && !std::ranges::binary_search(out, line->member.rank);
-    };
-    if (std::ranges::none_of(roster_.lines(), is_left_elsewhere)) return {};
+    bool are_apart = false;
+    for (Rank r = 0; r < ranks() && !are_apart; ++r)
+        are_apart = !std::ranges::binary_search(out, r) && !is_near(member(r));
+    if (!are_apart) return {};
     try {
         const Invited invited = open_invited(secret().derive(invitations), roster_.mine().remote);
         opened_ = Directory::find(*service_, invited.rendezvous);

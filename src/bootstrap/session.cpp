@@ -27,7 +27,7 @@ class SocketSession : public Session {
             service.run([this] {
                 shielded("a session that is given up", [this] {
                     if (!m_->has_left(rank()))
-                        m_->raise({tuttiRemoteError, rank(), m_->record(rank()).member.text() + " gave up"});
+                        m_->raise({tuttiRemoteError, rank(), m_->member(rank()).text() + " gave up"});
                 });
                 m_->leave();
             });
@@ -38,22 +38,22 @@ class SocketSession : public Session {
     JoinTimes join_times() const override { return m_->join_times(); }
     std::chrono::microseconds round_trip() const override { return m_->round_trip(); }
 
-    std::span<const std::byte> info(Rank rank) const override {
+    Bytes info(Rank rank) const override {
         check_rank(rank);
         return m_->record(rank).info;
     }
 
     std::string name(Rank rank) const override {
         check_rank(rank);
-        return m_->record(rank).member.text();
+        return m_->member(rank).text();
     }
     bool is_here(Rank rank) const override {
         check_rank(rank);
-        return m_->is_near(m_->record(rank).member);
+        return m_->is_near(m_->member(rank));
     }
     std::uint64_t process(Rank rank) const override {
         check_rank(rank);
-        return m_->record(rank).member.process;
+        return m_->process(rank);
     }
     Secret secret(std::string_view purpose) const override { return m_->secret().derive(purpose); }
 
@@ -101,7 +101,7 @@ class SocketSession : public Session {
 
 Fd SocketSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     check_rank(peer);
-    const Member& member = m_->record(peer).member;
+    const Member member = m_->member(peer);
     if (peer == rank()) {
         const auto mine = m_->offered(key);
         if (!mine)

@@ -151,8 +151,8 @@ class Session {
     virtual JoinTimes join_times() const { return {}; }
     /// The longest round trip between any member and the rendezvous, the same value on all members; 0 on one host.
     virtual std::chrono::microseconds round_trip() const { return {}; }
-    /// The endpoint info of a rank; valid as long as the session.
-    virtual std::span<const std::byte> info(Rank rank) const = 0;
+    /// The endpoint info of a rank.
+    virtual std::vector<std::byte> info(Rank rank) const = 0;
 
     /// For error texts: "rank 2 (pid 4711 on host x)".
     virtual std::string name(Rank rank) const;

@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-Connections::Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options)
+Connections::Connections(Neighbourhood here, SimilarRows<gpu::EndpointInfo> gpus, const Options& options)
     : options_(options),
       here_(std::move(here)),
       rank_(here_.self()),
@@ -39,7 +39,7 @@ void Connections::start(std::shared_ptr<Engine> engine, decltype(Neighbourhood::
 
 const Transport& Connections::transport_between(Rank a, Rank b) const {
     const bool p2p = on_gpus() && options_.transport == "p2p";  // p2p is no link: the one returned is for error texts
-    const auto info = [&](Rank r) -> const EndpointInfo& { return here_.infos[static_cast<std::size_t>(r)]; };
+    const auto info = [&](Rank r) { return here_.infos[static_cast<std::size_t>(r)]; };
     return choose_transport(info(a), info(b), p2p ? "" : options_.transport);
 }
 

@@ -31,7 +31,7 @@ class Connections {
   public:
     /// here: has the endpoint infos of all ranks, and no engine yet. gpus: as for gpu::Places. options must outlive
     /// this.
-    Connections(Neighbourhood here, std::vector<gpu::EndpointInfo> gpus, const Options& options);
+    Connections(Neighbourhood here, SimilarRows<gpu::EndpointInfo> gpus, const Options& options);
 
     /// Starts the engine if the link with some peer needs it, and lets those peers connect that may. Otherwise drops
     /// it, which closes its port. engine: nullptr if this rank has none. sockets: how many TCP connections join two

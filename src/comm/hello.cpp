@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/result.hpp"
+#include "base/similar_rows.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -41,8 +42,6 @@ int only(const Cores& cores) {
     return core;
 }
 
-constexpr std::size_t longest_run = 255;
-
 /// Reverses packed(). False if `packed` does not stand for exactly as many bytes as `out` has.
 bool unpack(std::span<const std::byte> packed, std::span<std::byte> out) {
     std::ranges::fill(out, std::byte{0});
@@ -59,27 +58,9 @@ bool unpack(std::span<const std::byte> packed, std::span<std::byte> out) {
 
 }  // namespace
 
-/// The format is runs: a byte for the number of zeros, a byte for the number of others, and those. One or two zeros
-/// among others do not end a run, since a new run costs as much.
 std::vector<std::byte> packed(const Hello& hello) {
-    std::span<const std::byte> left = std::as_bytes(std::span(&hello, 1));
     std::vector<std::byte> out;
-    const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
-    while (!left.empty()) {
-        const auto most = std::min(longest_run, left.size());
-        const auto zeros = static_cast<std::size_t>(
-            std::find_if_not(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(most), is_zero) - left.begin());
-        left = left.subspan(zeros);
-        std::size_t others = 0;
-        while (
-            others < std::min(longest_run, left.size()) &&
-            !std::ranges::all_of(left.subspan(others).first(std::min<std::size_t>(3, left.size() - others)), is_zero))
-            ++others;
-        out.push_back(static_cast<std::byte>(zeros));
-        out.push_back(static_cast<std::byte>(others));
-        out.insert(out.end(), left.begin(), left.begin() + static_cast<std::ptrdiff_t>(others));
-        left = left.subspan(others);
-    }
+    append_runs(std::as_bytes(std::span(&hello, 1)), out);
     return out;
 }
 
@@ -106,7 +87,7 @@ void Census::add(const Hello& h) {
         cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning, paths = h.paths;
     if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
     if (h.paths != paths && other_paths < 0) other_paths = static_cast<Rank>(infos.size());
-    if (h.gpu.device >= 0) gpus.resize(infos.size());
+    while (h.gpu.device >= 0 && gpus.size() < infos.size()) gpus.push_back({});  // the CPU ranks before it
     if (h.gpu.device >= 0 || !gpus.empty()) gpus.push_back(h.gpu);
     infos.push_back(h.info);
     seats.push_back({h.info.host, static_cast<std::int32_t>(h.place)});

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/similar_rows.hpp"
 #include "gpu/places.hpp"
 #include "topology/placement.hpp"
 #include "transport/transport.hpp"
@@ -32,8 +33,7 @@ struct Hello {
     std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
 };
 
-/// The Hello in a short form, as it is sent and as every rank keeps those of all ranks: most of a Hello is zeros, of
-/// which only the number is stored.
+/// The Hello in a short form, as it is sent: most of a Hello is zeros, of which only the number is told (append_runs()).
 std::vector<std::byte> packed(const Hello& hello);
 
 /// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if `rank` runs another version of Tutti, and
@@ -42,8 +42,8 @@ Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self);
 
 /// What is kept of all ranks' Hellos: a Hello takes a kilobyte, and there may be a hundred thousand ranks.
 struct Census {
-    std::vector<EndpointInfo> infos;      // by rank, as are the next three
-    std::vector<gpu::EndpointInfo> gpus;  // empty if no rank is on a GPU
+    SimilarRows<EndpointInfo> infos;      // by rank, as are the next three
+    SimilarRows<gpu::EndpointInfo> gpus;  // empty if no rank is on a GPU
     std::vector<Seat> seats;
     std::vector<int> only_core;                       // the only core that the rank may run on; -1: there are several
     std::map<std::uint64_t, Cores> cores;             // by host: of all its ranks

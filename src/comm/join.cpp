@@ -96,9 +96,9 @@ std::vector<int> cores_of(const Census& told, std::span<const Rank> order) {
     if (std::ranges::count(told.only_core, -1) > 0) return {};
     std::map<std::pair<std::uint64_t, int>, int> numbers;  // by host and core
     std::vector<int> core_of;
-    for (std::size_t part = 0; part < told.infos.size(); ++part) {
+    for (std::size_t part = 0; part < told.seats.size(); ++part) {
         const std::size_t rank = order.empty() ? part : static_cast<std::size_t>(order[part]);
-        const std::pair key(told.infos[rank].host, told.only_core[rank]);
+        const std::pair key(told.seats[rank].host, told.only_core[rank]);
         core_of.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
     return core_of;
@@ -135,6 +135,8 @@ void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours,
 
 Census census_of(const Session& session, std::uint64_t programs) {
     Census all;
+    all.seats.reserve(static_cast<std::size_t>(session.ranks()));
+    all.only_core.reserve(static_cast<std::size_t>(session.ranks()));
     for (Rank r = 0; r < session.ranks(); ++r) {
         const Hello hello = hello_from(session.info(r), r, session.rank());
         compare_programs(hello.programs, r, programs, session.rank());
@@ -257,13 +259,13 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
                            std::shared_ptr<Engine> engine, std::unique_ptr<GpuSide> gpu,
                            const std::shared_ptr<const UserAlgorithms>& own, const Options& options, Census told)
     : options_(options),
-      connections_({std::move(session), std::move(arena), told.infos}, std::move(told.gpus), options_),
+      connections_({std::move(session), std::move(arena), std::move(told.infos)}, std::move(told.gpus), options_),
       gpu_(std::move(gpu)),
       faults_(connections_, gpu_.get(), options_.timeout),
       windows_(connections_, faults_, gpu_.get(), options_.timeout, [this](const Operation& o) { run_one(*this, o); }),
       comparison_(connections_) {
     const std::uint64_t host = host_id();
-    const auto here = std::ranges::count(told.infos, host, &EndpointInfo::host);
+    const auto here = std::ranges::count(told.seats, host, &Seat::host);
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
     waiting_.crowded = told.threads_on[host] > told.cores[host].count();
@@ -341,12 +343,16 @@ gpu::Budget Communicator::meet_gpus() {
 Platform Communicator::platform_of(const Census& told, int cores, std::span<const Rank> order,
                                    const gpu::Budget& budget) const {
     std::vector<std::uint64_t> hosts;
+    hosts.reserve(told.seats.size());
     for (Rank part = 0; part < ranks(); ++part)
         hosts.push_back(
-            told.infos[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].host);
+            told.seats[static_cast<std::size_t>(order.empty() ? part : order[static_cast<std::size_t>(part)])].host);
     const bool p2p = connections_.on_gpus() && !through_host();
     std::vector<const Transport*> used;
-    for (Rank r = 1; r < ranks() && !p2p; ++r) used.push_back(&connections_.transport_between(0, r));
+    for (Rank r = 1; r < ranks() && !p2p; ++r) {
+        const Transport* const to = &connections_.transport_between(0, r);
+        if (std::ranges::count(used, to) == 0) used.push_back(to);
+    }
     Platform platform = p2p ? gpu_platform(ranks(), budget)
                             : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());

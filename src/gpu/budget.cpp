@@ -33,7 +33,7 @@ Budget budget_of(const Places& places) {
         const std::uint64_t process = places.info(r).process;
         budget.by_reference = budget.by_reference && process == places.info(0).process;
         if (!places.on_gpu(r)) continue;
-        const EndpointInfo& info = places.gpu(r);
+        const EndpointInfo info = places.gpu(r);
         alone = ++in_process[{process, info.uuid}] == 1 && alone;
         budget.across = budget.across || of_process.try_emplace(process, info.uuid).first->second != info.uuid;
         const int share = info.blocks / sharing[info.uuid];

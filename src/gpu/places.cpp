@@ -17,9 +17,11 @@ std::uint64_t short_of(const Uuid& uuid) {
     return mixed == 0 ? 1 : mixed;
 }
 
-Places::Places(const std::vector<tutti::EndpointInfo>& infos, std::vector<EndpointInfo> gpus, std::string_view only)
+Places::Places(const SimilarRows<tutti::EndpointInfo>& infos, SimilarRows<EndpointInfo> gpus, std::string_view only)
     : only_(only) {
-    if (std::ranges::none_of(gpus, [](const EndpointInfo& info) { return info.device >= 0; })) return;
+    bool any = false;
+    for (std::size_t r = 0; r < gpus.size() && !any; ++r) any = gpus[r].device >= 0;
+    if (!any) return;
     infos_ = infos;
     gpus_ = std::move(gpus);
     std::map<std::uint64_t, int> seated;  // by host
@@ -36,7 +38,8 @@ const char* Places::obstacle(Rank a, Rank b) const {
     if (info(a).host != info(b).host) return "they are on different hosts";
     if (seat(a) < 0 || seat(b) < 0) return "too many ranks are on the GPUs of that host";
     const auto reaches = [&](Rank from, Rank to) {
-        return std::ranges::find(gpu(from).reach, short_of(gpu(to).uuid)) != gpu(from).reach.end();
+        const EndpointInfo info = gpu(from);
+        return std::ranges::find(info.reach, short_of(gpu(to).uuid)) != info.reach.end();
     };
     if (!reaches(a, b) || !reaches(b, a)) return "the GPUs have no peer access";
     if (info(a).process != info(b).process && (gpu(a).shareable == 0 || gpu(b).shareable == 0))

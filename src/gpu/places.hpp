@@ -37,13 +37,13 @@ class Places {
     Places() = default;
     /// infos, gpus: by rank; gpus may be empty if no rank is on a GPU. only: the name of the only transport that may be
     /// used, or empty.
-    Places(const std::vector<tutti::EndpointInfo>& infos, std::vector<EndpointInfo> gpus, std::string_view only);
+    Places(const SimilarRows<tutti::EndpointInfo>& infos, SimilarRows<EndpointInfo> gpus, std::string_view only);
 
     bool any_on_gpu() const { return !gpus_.empty(); }
     bool on_gpu(Rank r) const { return any_on_gpu() && gpu(r).device >= 0; }
     int ranks() const { return static_cast<int>(infos_.size()); }
-    const tutti::EndpointInfo& info(Rank r) const { return infos_[static_cast<std::size_t>(r)]; }
-    const EndpointInfo& gpu(Rank r) const { return gpus_[static_cast<std::size_t>(r)]; }
+    tutti::EndpointInfo info(Rank r) const { return infos_[static_cast<std::size_t>(r)]; }
+    EndpointInfo gpu(Rank r) const { return gpus_[static_cast<std::size_t>(r)]; }
 
     /// Why p2p does not join the two ranks; nullptr if it does: messages go straight into the other GPU's memory.
     const char* obstacle(Rank a, Rank b) const;
@@ -63,8 +63,8 @@ class Places {
   private:
     bool find_host_pair() const;
 
-    std::vector<tutti::EndpointInfo> infos_;  // empty, as are the others, where no rank is on a GPU
-    std::vector<EndpointInfo> gpus_;
+    SimilarRows<tutti::EndpointInfo> infos_;  // empty, as are the others, where no rank is on a GPU
+    SimilarRows<EndpointInfo> gpus_;
     std::vector<int> seats_;
     std::string only_;
     bool through_host_ = false;

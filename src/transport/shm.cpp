@@ -109,7 +109,7 @@ class ShmTransport : public Transport {
     bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const override {
-        const EndpointInfo& info = from.infos[static_cast<std::size_t>(peer)];
+        const EndpointInfo info = from.infos[static_cast<std::size_t>(peer)];
         Fd fd = from.session->fetch(peer, info.arena_key, deadline);
         return std::make_unique<ShmLink>(from, Arena::map(from.arena->layout(), fd), peer);
     }

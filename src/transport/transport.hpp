@@ -20,6 +20,7 @@
 
 #include "base/os.hpp"
 #include "base/result.hpp"
+#include "base/similar_rows.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/session.hpp"
 #include "transport/arena.hpp"
@@ -108,7 +109,7 @@ std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only);
 struct Neighbourhood {
     std::shared_ptr<Session> session;
     std::shared_ptr<Arena> arena;         // this rank's
-    std::vector<EndpointInfo> infos;      // of all ranks
+    SimilarRows<EndpointInfo> infos;      // of all ranks
     std::shared_ptr<Engine> engine = {};  // this rank's; nullptr if no link needs one
     /// The ranks that connect to this one's engine: the lower ranks whose link with this one needs it. Its ports close
     /// if there are none. nullopt if they are not known.

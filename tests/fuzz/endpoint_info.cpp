@@ -10,8 +10,7 @@ using namespace tutti;
 FUZZ_TARGET(endpoint_info) {
     constexpr int ranks = 3;
     std::vector<Hello> hellos;
-    std::vector<EndpointInfo> infos;
-    std::vector<gpu::EndpointInfo> gpus;
+    Census told;
     std::vector<Seat> seats;
     std::vector<std::uint64_t> hosts;
     const bool read = fuzz::accepts([&] {
@@ -31,21 +30,22 @@ FUZZ_TARGET(endpoint_info) {
             if (in.below(32) == 1) in.fill(info.data(), info.size());
             if (in.below(32) == 1) info.resize(in.number<std::uint16_t>());
             hellos.push_back(hello_from(info, r, 0));
-            infos.push_back(hellos.back().info);
-            gpus.push_back(hellos.back().gpu);
-            hosts.push_back(infos.back().host);
-            seats.push_back({infos.back().host, static_cast<std::int32_t>(hellos.back().place)});
+            told.add(hellos.back());
+            hosts.push_back(hellos.back().info.host);
+            seats.push_back({hellos.back().info.host, static_cast<std::int32_t>(hellos.back().place)});
         }
     });
     if (!read) return;
     const std::vector<Rank> order = ring_order(seats);
     TUTTI_ASSERT(order.empty() || order.size() == ranks);
-    for (const EndpointInfo& info : infos) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const EndpointInfo info = told.infos[r], sent = hellos[r].info;
+        TUTTI_ASSERT(std::memcmp(&info, &sent, sizeof info) == 0);
         for (const bootstrap::Address& address : info.addresses) address.text();
-        for (const EndpointInfo& other : infos) fuzz::accepts([&] { choose_transport(info, other, ""); });
+        for (const Hello& other : hellos) fuzz::accepts([&] { choose_transport(info, other.info, ""); });
     }
     fuzz::accepts([&] {
-        const gpu::Places places(infos, gpus, in.flag() ? "p2p" : "");
+        const gpu::Places places(told.infos, told.gpus, in.flag() ? "p2p" : "");
         for (Rank a = 0; a < ranks && places.any_on_gpu(); ++a)
             for (Rank b = 0; b < ranks; ++b)
                 TUTTI_ASSERT((places.obstacle(a, b) == nullptr) == (places.obstacle(b, a) == nullptr));
@@ -53,8 +53,6 @@ FUZZ_TARGET(endpoint_info) {
         if (places.any_on_gpu()) gpu_platform(ranks, budget);
     });
     Platform host = host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, {&shm_transport()});
-    Census told;
-    for (const Hello& hello : hellos) told.add(hello);
     host.share_among(told.threads, told.all_memories());
     TUTTI_ASSERT(host.rates.threads >= 1 && host.rates.streams >= ranks);
     TUTTI_ASSERT(spread(host, hosts, shm_transport().cost()).ranks == ranks);

@@ -299,7 +299,7 @@ class World {
         if (liar.is_open()) liars_.push_back(std::move(liar));
     }
     Address its() const {
-        const Member& m = member_->record(self_).member;
+        const Member m = member_->member(self_);
         return rendezvous_.has(Rendezvous::tcp_only) && m.remote ? m.remote : m.local;
     }
     /// The rank, or the place where the ranks meet.
@@ -344,7 +344,7 @@ class World {
     }
     void carry_out(std::uint32_t what, std::uint64_t number, const Bytes& some, std::vector<Rank>& out, bool ok,
                    bool joined) {
-        const auto is_near = [&](Rank r) { return member_->is_near(member_->record(r).member); };
+        const auto is_near = [&](Rank r) { return member_->is_near(member_->member(r)); };
         if (what == 0) return member_->set_offer(number, std::make_shared<Fd>(dup(STDERR_FILENO)));
         if (what == 1) return member_->offer_changed(number);
         if (what == 2) return member_->give_up({tuttiRemoteError, -1, "given up"});

@@ -27,19 +27,21 @@ gpu::Uuid uuid_of(std::uint64_t host, int device) {
 }
 
 Places places_of(const std::vector<Somebody>& ranks, std::string_view only = "") {
-    std::vector<EndpointInfo> infos;
-    std::vector<gpu::EndpointInfo> gpus;
+    SimilarRows<EndpointInfo> infos;
+    SimilarRows<gpu::EndpointInfo> gpus;
     for (const Somebody& r : ranks) {
         infos.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .version = 0});
-        gpu::EndpointInfo& info = gpus.emplace_back();
-        if (r.device < 0) continue;
-        info.device = 0;  // in its process
-        info.blocks = 16;
-        info.shareable = r.shareable;
-        info.uuid = uuid_of(r.host, r.device);
-        info.reach[0] = gpu::short_of(info.uuid);
-        for (std::size_t i = 0; i < r.reached.size(); ++i)
-            info.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
+        gpu::EndpointInfo info;
+        if (r.device >= 0) {
+            info.device = 0;  // in its process
+            info.blocks = 16;
+            info.shareable = r.shareable;
+            info.uuid = uuid_of(r.host, r.device);
+            info.reach[0] = gpu::short_of(info.uuid);
+            for (std::size_t i = 0; i < r.reached.size(); ++i)
+                info.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
+        }
+        gpus.push_back(info);
     }
     return Places(infos, gpus, only);
 }

@@ -27,7 +27,7 @@ class MapSession : public Session {
     MapSession(Rank rank, std::shared_ptr<Offers> offers) : rank_(rank), offers_(std::move(offers)) {}
     Rank rank() const override { return rank_; }
     int ranks() const override { return 2; }
-    std::span<const std::byte> info(Rank) const override { return {}; }
+    std::vector<std::byte> info(Rank) const override { return {}; }
     bootstrap::Secret secret(std::string_view purpose) const override { return bootstrap::Secret().derive(purpose); }
     void offer(std::uint64_t key, const Fd& fd) override { (*offers_)[{rank_, key}] = fd.get(); }
     void withdraw(std::uint64_t key) override { offers_->erase({rank_, key}); }
@@ -101,15 +101,14 @@ inline LinkedPair join(const Transport& transport, const FaultPlan& faults = {},
         n.session->offer(n.arena->key(), n.arena->fd());
         if (has_engine) n.engine = open_engine({{bootstrap::Address::loopback()}});
     }
-    for (Neighbourhood& n : pair.at)
-        for (Rank r = 0; r < 2; ++r)
-            n.infos.push_back({host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE,
-                               has_engine ? pair.at[r].engine->addresses() : decltype(EndpointInfo::addresses){},
-                               fabrics_here(transport.name())});
-    if (has_engine && way) {
-        bootstrap::Address& address = pair.at[0].infos[1].addresses[0];
-        address = way(address);
-    }
+    for (Rank reader = 0; reader < 2; ++reader)
+        for (Rank r = 0; r < 2; ++r) {
+            EndpointInfo info{host_id(), process_id(), pair.arenas[r]->key(), getpid(), TUTTI_VERSION_CODE};
+            if (has_engine) info.addresses = pair.at[r].engine->addresses();
+            info.fabrics = fabrics_here(transport.name());
+            if (has_engine && way && reader == 0 && r == 1) info.addresses[0] = way(info.addresses[0]);
+            pair.at[reader].infos.push_back(info);
+        }
     if (has_engine) {
         for (Neighbourhood& n : pair.at) n.engine->start(n, timeout);
         if (drive) {
