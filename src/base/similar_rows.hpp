@@ -43,7 +43,8 @@ class SimilarRows {
     static_assert(sizeof(T) < 8192);                                                                // fits a block
 
   public:
-    explicit SimilarRows(std::size_t rows = 0) { rows_.resize(rows); }
+    SimilarRows() = default;
+    explicit SimilarRows(std::size_t rows) { rows_.resize(rows); }
 
     std::size_t size() const { return rows_.size(); }
     bool empty() const { return size() == 0; }

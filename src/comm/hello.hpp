@@ -33,7 +33,8 @@ struct Hello {
     std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
 };
 
-/// The Hello in a short form, as it is sent: most of a Hello is zeros, of which only the number is told (append_runs()).
+/// The Hello in a short form, as it is sent: most of a Hello is zeros, of which only the number is sent, see
+/// append_runs().
 std::vector<std::byte> packed(const Hello& hello);
 
 /// Reads the endpoint info of `rank`. Throws tuttiInvalidUsage if `rank` runs another version of Tutti, and

@@ -1,7 +1,6 @@
 // A table of bounded size that drops the least recently used entries.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <list>
 #include <utility>
@@ -9,11 +8,12 @@
 
 namespace tutti {
 
-/// Finds, adds and drops in constant time. Values keep their address until they are dropped. Not thread-safe.
+/// Finds and drops in constant time; adds in constant time on average, since the table grows with its entries. Values
+/// keep their address until they are dropped. Not thread-safe.
 template <class Key, class Value, class Hash>
 class Recent {
   public:
-    explicit Recent(std::size_t most) : most_(most), chains_(std::bit_ceil(2 * most), entries_.end()) {}
+    explicit Recent(std::size_t most) : most_(most), chains_(fewest_chains, entries_.end()) {}
     Recent(const Recent&) = delete;
 
     /// The value of `key`, which counts as used now; nullptr if there is none.
@@ -30,6 +30,7 @@ class Recent {
     /// least recently used ones for which may_go(value) is true; the others count as used now.
     template <class MayGo>
     Value& add(const Key& key, Value value, MayGo&& may_go) {
+        if (2 * entries_.size() >= chains_.size()) spread_over(2 * chains_.size());
         entries_.push_front({key, std::move(value), chain(key)});
         chain(key) = entries_.begin();
         Value& added = entries_.front().value;
@@ -47,6 +48,8 @@ class Recent {
     std::size_t most() const { return most_; }
 
   private:
+    static constexpr std::size_t fewest_chains = 256;
+
     struct Entry;
     using At = typename std::list<Entry>::iterator;
     struct Entry {
@@ -57,6 +60,10 @@ class Recent {
 
     /// The chain of a key. The number of chains is a power of two.
     At& chain(const Key& key) { return chains_[Hash{}(key) & (chains_.size() - 1)]; }
+    void spread_over(std::size_t chains) {
+        chains_.assign(chains, entries_.end());
+        for (At at = entries_.begin(); at != entries_.end(); ++at) at->next = std::exchange(chain(at->key), at);
+    }
     void forget(At oldest) {
         At* link = &chain(oldest->key);
         while (*link != oldest) link = &(*link)->next;
