@@ -199,6 +199,12 @@ def unfinished(tree):
                 yield path, line_of(text, match.start()), f"'{match.group(0)}': finish it, or open an issue"
 
 
+def expected_failures(tree):
+    for path, text in tree.items():
+        for match in re.finditer(r"\bshould_fail\s*:", text) if path.endswith("meson.build") else ():
+            yield path, line_of(text, match.start()), "a crash would pass: check the exit code and the message"
+
+
 def may_include(room):
     before = ORDER[:ORDER.index(room)] if room in ORDER else []
     return [r for r in before if r not in MAY_NOT_INCLUDE.get(room, [])]
@@ -435,8 +441,8 @@ def environment(tree):
         yield ENVIRONMENT, 1, "differs from the table in src/base/config.cpp: run tools/tidy.py --write-environment"
 
 
-RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, layers,
-         dead_files, named_files, cited_files, room_names, tested_rooms, mapped_rooms, packages, programs,
+RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, expected_failures,
+         layers, dead_files, named_files, cited_files, room_names, tested_rooms, mapped_rooms, packages, programs,
          installed, models, mutants, environment]
 
 
@@ -567,6 +573,9 @@ def self_test():
                         "    return tuttiA(x);\n}\nvoid helper() {\n    f(1);\n}\n"}, 7)
     breaks(unfinished, {"src/a/a.cpp": "// TO" + "DO later\nmkstemp(\"/tmp/XXXXXX\");"}, 1)
     breaks(unfinished, {"tools/a.sh": "# FIX" + "ME"}, 1)
+
+    breaks(expected_failures, {"tests/a/meson.build": "test('a', a)\ntest('b', b, should_fail: true)\n",
+                               "a.py": "should_fail: true"}, 2)
 
     def include(path, other):
         return {path: f'#include "{other}"\n'}

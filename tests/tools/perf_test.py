@@ -50,6 +50,12 @@ class Refusals(unittest.TestCase):
         done = perf("all_reduce", "--device", "cuda")
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1))
 
+    def test_dp_check_without_a_case(self):
+        done = subprocess.run([str(PERF / "dp_check"), "--device", "cpu", "--match", "no such case"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "dp_check: no case has a name with no such case\n")
+
     def test_library_error(self):
         done = perf("all_reduce", "-b", "8", "-e", "8", "--algo", "no-such-algorithm")
         self.assertEqual(done.returncode, 3)
