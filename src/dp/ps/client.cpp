@@ -203,8 +203,7 @@ void Client::leave() {
 void Client::leave(std::span<const int> ranks) {
     for (const auto& s : servers_) {
         const int rank = settings_.server_ranks[static_cast<std::size_t>(s->link.server)];
-        if (std::ranges::find(ranks, rank) == ranks.end())
-            fail(*s, lost(*s, "it is not among the ranks that go on"));
+        if (std::ranges::find(ranks, rank) == ranks.end()) fail(*s, lost(*s, "it is not among the ranks that go on"));
     }
     leave();
 }
