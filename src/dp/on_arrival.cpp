@@ -215,11 +215,11 @@ std::optional<double> OnArrival::judge_gradients() {
 
 /// The sum of squares of this rank's gradients.
 double OnArrival::squares() const {
-    double sum = 0;
+    Squares squares;
     for (const std::size_t p : trained_)
-        if (iteration_.is_ready(p))
-            sum += sum_of_squares(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
-    return sum;
+        if (const Parameter& its = registration_.parameters[p]; iteration_.is_ready(p))
+            add_squares(its.type, gradients_[p], its.count, its.count, squares);
+    return squares.value();
 }
 
 /// Applies config.clipValue to a gradient.

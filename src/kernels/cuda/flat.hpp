@@ -8,6 +8,7 @@
 #include "base/types.hpp"
 #include "kernels/cuda/formats.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/exact.hpp"
 #include "kernels/update.hpp"
 
 namespace tutti::gpu {
@@ -21,7 +22,7 @@ enum class FlatOp : std::uint8_t {
     scale,     // to *= fp8_scale(the float at from, number)
     unscale,   // to /= fp8_scale(the float at from, number)
     clamp,     // to, limited to [-number, number]; NaNs stay
-    squares,   // result[t] = the sum of squares of tile t of from, in fp64
+    squares,   // result = the exact sum of squares of `from`, as words: see flat_sums()
     bad,       // result[t] = the index of the first NaN or infinity of tile t of from; count if there is none
     largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
     sgd,       // to = the value after an optimizer step, with from as gradients
@@ -42,8 +43,8 @@ struct Flat {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::uint64_t count = 0;
-    std::byte* result = nullptr;  // 8 bytes for each tile, see FlatOp
-    double number = 0;
+    std::byte* result = nullptr;  // 8 bytes for each tile, see FlatOp; those of flat_sums() for `squares`
+    double number = 0;            // squares: how many are added as doubles (kernels/exact.hpp)
     // Of optimizers; master and state are fp32 or fp64 as the computation.
     std::byte* master = nullptr;  // the values that are updated and then rounded to `to`; nullptr if `to` is updated
     std::byte* state[2] = {nullptr, nullptr};  // moments
@@ -57,9 +58,18 @@ inline std::uint64_t flat_tiles(std::uint64_t count) {
 inline constexpr int flat_team = 16;  // threads that share a tile
 inline constexpr int flat_teams = 16;
 
+inline constexpr std::uint64_t flat_doubles = 1024;  // of squares that are added together, in one sum
+
+/// FlatOp::squares makes so many sums, each of ExactLimbs::words integers of 64 bits. They are to be added up.
+inline std::uint64_t flat_sums(std::uint64_t count, int together) {
+    const std::uint64_t each = flat_doubles * static_cast<std::uint64_t>(together);
+    return (count + each - 1) / each;
+}
+
 /// The shared memory of a block.
 struct FlatShared {
     std::uint64_t word[flat_team * flat_teams];
+    double few[flat_doubles];
 };
 
 namespace detail {
@@ -227,35 +237,73 @@ template <class T>
 TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first) {
     const std::uint64_t begin = tile * flat_tile;
     const std::uint64_t end = f.count - begin < flat_tile ? f.count : begin + flat_tile;
-    double sum = 0;
     float most = 0;
     for (std::uint64_t i = begin + static_cast<std::uint64_t>(first); i < end; i += flat_team) {
         T v[4];
         load(f.from_type, f.from, i, 1, v);
         const float magnitude = static_cast<float>(v[0] < 0 ? -v[0] : v[0]);
-        if (f.op == FlatOp::squares)
-            sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
-        else if (f.op == FlatOp::largest)
+        if (f.op == FlatOp::largest)
             most = magnitude > most ? magnitude : most;
         else if (!(v[0] - v[0] == 0))  // true for finite numbers only
             return i;
     }
-    if (f.op == FlatOp::largest) return bits<std::uint32_t>(most);
-    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : f.count;
+    return f.op == FlatOp::largest ? bits<std::uint32_t>(most) : f.count;
 }
 
-/// Joins the partial results of a team: the sum in the order of its threads, the least index, or the greatest magnitude
-/// (the bits of floats that are not negative are in the order of their values).
+/// Joins the partial results of a team: the least index, or the greatest magnitude (the bits of floats that are not
+/// negative are in the order of their values).
 TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
-    double sum = 0;
     std::uint64_t least = f.count, most = 0;
     for (int k = 0; k < flat_team; ++k) {
-        if (f.op == FlatOp::squares) sum += bits<double>(found[k]);
         if (f.op == FlatOp::bad && found[k] < least) least = found[k];
         if (f.op == FlatOp::largest && found[k] > most) most = found[k];
     }
-    if (f.op == FlatOp::largest) return most;
-    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : least;
+    return f.op == FlatOp::largest ? most : least;
+}
+
+/// The sum of up to `together` squares from element `begin` on, in the order of dp/exact_sum.cpp: as zeros add nothing,
+/// missing elements count as zeros.
+template <class T>
+TUTTI_DEVICE double few_squares(const Flat& f, std::uint64_t begin, int together) {
+    double lanes[4] = {};
+    for (int i = 0; i < together && begin + static_cast<std::uint64_t>(i) < f.count; i += 4) {
+        const std::uint64_t left = f.count - begin - static_cast<std::uint64_t>(i);
+        const int most = together - i < 4 ? together - i : 4;
+        T v[4] = {};
+        load(f.from_type, f.from, begin + static_cast<std::uint64_t>(i),
+             left < static_cast<std::uint64_t>(most) ? static_cast<int>(left) : most, v);
+        for (int k = 0; k < most; ++k) lanes[k] += static_cast<double>(v[k]) * static_cast<double>(v[k]);
+    }
+    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+/// The block makes doubles of squares; then its threads share the words of their sum, and the doubles.
+template <class T>
+TUTTI_DEVICE void sums(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
+    constexpr unsigned words = ExactLimbs<T>::words, parts = flat_team * flat_teams / words;
+    const int together = static_cast<int>(f.number);
+    const std::uint64_t all =
+        (f.count + static_cast<std::uint64_t>(together) - 1) / static_cast<std::uint64_t>(together);
+    for (std::uint64_t sum = block_number; sum * flat_doubles < all; sum += blocks) {
+        const std::uint64_t first = sum * flat_doubles;
+        const unsigned here = static_cast<unsigned>(all - first < flat_doubles ? all - first : flat_doubles);
+        for (unsigned i = thread(); i < here; i += threads())
+            shared.few[i] = few_squares<T>(f, (first + i) * static_cast<std::uint64_t>(together), together);
+        sync();
+        for (unsigned item = thread(); item < words * parts; item += threads()) {
+            std::int64_t word = 0;
+            for (unsigned i = item / words; i < here; i += parts)
+                word += part_of<T>(shared.few[i], static_cast<int>(item % words));
+            shared.word[item] = static_cast<std::uint64_t>(word);
+        }
+        sync();
+        for (unsigned word = thread(); word < words; word += threads()) {
+            std::uint64_t result = 0;
+            for (unsigned part = 0; part < parts; ++part) result += shared.word[part * words + word];
+            __builtin_memcpy(__builtin_assume_aligned(f.result + 8 * (sum * words + word), 8), &result, 8);
+        }
+        sync();
+    }
 }
 
 template <class T>
@@ -280,9 +328,12 @@ TUTTI_DEVICE void tiles(const Flat& f, unsigned block_number, unsigned blocks, F
 
 /// Called by all threads of block `block_number` of `blocks`.
 TUTTI_DEVICE void run_flat(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
-    const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad || f.op == FlatOp::largest;
-    const bool wide = (by_tiles ? f.from_type : f.to_type) == DataType::float64;
-    if (by_tiles)
+    const bool by_tiles = f.op == FlatOp::bad || f.op == FlatOp::largest, adds_up = f.op == FlatOp::squares;
+    const bool wide = (by_tiles || adds_up ? f.from_type : f.to_type) == DataType::float64;
+    if (adds_up)
+        wide ? detail::sums<double>(f, block_number, blocks, shared)
+             : detail::sums<float>(f, block_number, blocks, shared);
+    else if (by_tiles)
         wide ? detail::tiles<double>(f, block_number, blocks, shared)
              : detail::tiles<float>(f, block_number, blocks, shared);
     else
