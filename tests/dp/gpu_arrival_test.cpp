@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
+#include <utility>
 
 #include "dp/on_gpus.hpp"
 #include "dp/on_servers.hpp"
@@ -137,7 +140,7 @@ TEST_CASE("Servers: the memory of a GPU is refused on a CPU, and a stream of ano
         void* const other = world.gpus().make_stream(1);
         config.stream = r == 0 ? other : nullptr;
         tuttiPs_t ps = nullptr;
-        check(tuttiPsCreate(&ps, &key, 1, &config, world.comm(r)) == tuttiInvalidArgument && says("is of device 1"),
+        check(tuttiPsCreate(&ps, &key, 1, &config, world.comm(r)) == tuttiInvalidUsage && says("is of device 1"),
               "another device's stream");
         world.gpus().destroy_stream(other);
         config.stream = stream;
@@ -186,9 +189,10 @@ TEST_CASE("On arrival: ranks on GPUs, with a CPU among them, too: every gradient
                     {"b", nullptr, nullptr, counts[1], tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
                     {"c", w.at, g.at, counts[2], tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
                     {"d", still.at, nullptr, 2, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpFrozen}};
-                tuttiDp_t dp = nullptr;
-                must_succeed(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, world.comm(r)),
+                Held held;
+                must_succeed(tuttiDpCreate(&held.dp, parameters.data(), parameters.size(), &config, world.comm(r)),
                              "create");
+                const tuttiDp_t dp = held.dp;
                 check(still.at[1] == 9, "rank 0's");
                 if (r >= first) {
                     for (int step = 0; step < steps; ++step) iterate(world, r, dp, counts, -2);
@@ -203,7 +207,7 @@ TEST_CASE("On arrival: ranks on GPUs, with a CPU among them, too: every gradient
                     }
                     check(way.staleness < 0 || statistics(dp).largestStaleness <= way.staleness, "the bound");
                 }
-                must_succeed(tuttiDpDestroy(dp), "destroy");
+                must_succeed(tuttiDpDestroy(std::exchange(held.dp, nullptr)), "destroy");
             });
         }
 }
@@ -214,7 +218,8 @@ TEST_CASE("On arrival: ranks on GPUs save, load and move as CPUs do") {
     const tuttiConfig_t how = harness::reproducible();
     GpuWorld world(cpu_last, true, &how);
     const int ranks = static_cast<int>(cpu_last.size());
-    Rendezvous stepped(ranks), saved(ranks), loaded(ranks), again(ranks);
+    std::array<Rendezvous, 7> points = {Rendezvous(ranks), Rendezvous(ranks), Rendezvous(ranks), Rendezvous(ranks),
+                                        Rendezvous(ranks), Rendezvous(ranks), Rendezvous(ranks)};
     world.each([&](int r, void* stream) {
         const tuttiDpConfig_t config = arrival_config(tuttiDpShardedServer, tuttiDpSgd, stream);
         const Buffer still(world, r, 2);
@@ -225,8 +230,11 @@ TEST_CASE("On arrival: ranks on GPUs save, load and move as CPUs do") {
             {"b", nullptr, nullptr, counts[1], tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
             {"c", nullptr, nullptr, counts[2], tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained},
             {"d", still.at, nullptr, 2, tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpBuffer}};
-        tuttiDp_t dp = nullptr;
-        must_succeed(tuttiDpCreate(&dp, parameters.data(), parameters.size(), &config, world.comm(r)), "create");
+        Held held;
+        must_succeed(tuttiDpCreate(&held.dp, parameters.data(), parameters.size(), &config, world.comm(r)), "create");
+        const tuttiDp_t dp = held.dp;
+        std::size_t point = 0;
+        const auto all_wait = [&] { points.at(point++).wait(); };
         const auto has = [&](float expected, const char* when) {
             must_succeed(tuttiDpWait(dp), "wait");
             for (std::size_t p = 0; p < counts.size(); ++p)
@@ -235,27 +243,29 @@ TEST_CASE("On arrival: ranks on GPUs save, load and move as CPUs do") {
         };
         iterate(world, r, dp, counts, -1);
         must_succeed(tuttiDpWait(dp), "wait");
-        stepped.wait();
+        all_wait();
         if (r == 0) must_succeed(tuttiDpSave(dp, path.c_str()), "save");
-        saved.wait();
+        all_wait();
         iterate(world, r, dp, counts, -1);
         must_succeed(tuttiDpWait(dp), "wait");
-        again.wait();
+        all_wait();
         has(static_cast<float>(2 * ranks), "two steps");
+        all_wait();
         const std::vector<float> zeros(2, 0);
         still.write(zeros);
         if (r == 0) must_succeed(tuttiDpLoad(dp, path.c_str()), "load");
-        loaded.wait();
+        all_wait();
         has(static_cast<float>(ranks), "as it was saved");
         if (r == 0) check(still.at[0] == 4 && still.at[1] == 4, "the buffer");
-        tuttiComm_t next = nullptr;
-        must_succeed(tuttiCommSplit(world.comm(r), 0, r, &next, nullptr), "split");
-        must_succeed(tuttiDpMove(dp, next), "move");
+        must_succeed(tuttiCommSplit(world.comm(r), 0, r, &held.comm, nullptr), "split");
+        must_succeed(tuttiDpMove(dp, held.comm), "move");
         has(static_cast<float>(ranks), "after the move");
         check(still.at[0] == 0, "that of a rank with the most steps");
+        all_wait();
         iterate(world, r, dp, counts, -1);
-        must_succeed(tuttiDpDestroy(dp), "destroy");
-        tuttiCommDestroy(next);
+        must_succeed(tuttiDpWait(dp), "wait");
+        all_wait();
+        has(static_cast<float>(2 * ranks), "a step after the move");
     });
     REQUIRE(std::system(("rm -rf " + path).c_str()) == 0);
 }

@@ -9,10 +9,12 @@ void Node::join(Ranks& ranks, tuttiComm_t comm, const Request& request) {
     must(tuttiCommDevice(comm, &device));
     const Verdict mine = Verdict::of([&] {
         if (request.refusal) throw *request.refusal;
-        if (device != TUTTI_DEVICE_CPU)
-            gpu_backend(device, request.settings.stream);  // throws if that is not its stream
     });
     ranks.join(comm, Ranks::meet(comm, device != TUTTI_DEVICE_CPU, mine));
+    // An Engine agrees here, too: ranks whose config.onArrival differs go on alike until they compare their options.
+    ranks.all_or_none([&] {
+        if (device != TUTTI_DEVICE_CPU) gpu_backend(device, request.settings.stream);  // throws unless it is the GPU's
+    });
 }
 
 Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.settings)) {

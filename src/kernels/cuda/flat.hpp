@@ -58,7 +58,8 @@ inline std::uint64_t flat_tiles(std::uint64_t count) {
 inline constexpr int flat_team = 16;  // threads that share a tile
 inline constexpr int flat_teams = 16;
 
-inline constexpr std::uint64_t flat_doubles = 1024;  // of squares that are added together, in one sum
+inline constexpr unsigned flat_doubles = 1024;  // of squares, in one sum
+inline constexpr unsigned flat_lanes = 4;       // sums of which such a double is made
 
 /// FlatOp::squares makes so many sums, each of ExactLimbs::words integers of 64 bits. They are to be added up.
 inline std::uint64_t flat_sums(std::uint64_t count, int together) {
@@ -69,7 +70,7 @@ inline std::uint64_t flat_sums(std::uint64_t count, int together) {
 /// The shared memory of a block.
 struct FlatShared {
     std::uint64_t word[flat_team * flat_teams];
-    double few[flat_doubles];
+    double few[flat_doubles], lane[flat_threads * flat_lanes];
 };
 
 namespace detail {
@@ -261,35 +262,48 @@ TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
     return f.op == FlatOp::largest ? most : least;
 }
 
-/// The sum of up to `together` squares from element `begin` on, in the order of dp/exact_sum.cpp: as zeros add nothing,
-/// missing elements count as zeros.
+/// The sum of the squares of every fourth element from `begin` on, before `end`.
 template <class T>
-TUTTI_DEVICE double few_squares(const Flat& f, std::uint64_t begin, int together) {
-    double lanes[4] = {};
-    for (int i = 0; i < together && begin + static_cast<std::uint64_t>(i) < f.count; i += 4) {
-        const std::uint64_t left = f.count - begin - static_cast<std::uint64_t>(i);
-        const int most = together - i < 4 ? together - i : 4;
-        T v[4] = {};
-        load(f.from_type, f.from, begin + static_cast<std::uint64_t>(i),
-             left < static_cast<std::uint64_t>(most) ? static_cast<int>(left) : most, v);
-        for (int k = 0; k < most; ++k) lanes[k] += static_cast<double>(v[k]) * static_cast<double>(v[k]);
+TUTTI_DEVICE double lane_of(const Flat& f, std::uint64_t begin, std::uint64_t end) {
+    double sum = 0;
+    for (std::uint64_t i = begin; i < end; i += flat_lanes) {
+        T v[4];
+        load(f.from_type, f.from, i, 1, v);
+        sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
     }
-    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    return sum;
+}
+
+/// Makes `count` doubles of squares, the first of which begins at element `first` of the array: each in four lanes, as
+/// dp/exact_sum.cpp does. Threads side by side read elements side by side.
+template <class T>
+TUTTI_DEVICE void few_squares(const Flat& f, std::uint64_t first, unsigned count, FlatShared& shared) {
+    const std::uint64_t together = static_cast<std::uint64_t>(f.number);
+    for (unsigned done = 0; done < count; done += flat_threads) {
+        const unsigned here = count - done < flat_threads ? count - done : flat_threads;
+        for (unsigned item = thread(); item < here * flat_lanes; item += threads()) {
+            const std::uint64_t begin = first + (done + item / flat_lanes) * together;
+            const std::uint64_t end = begin + together < f.count ? begin + together : f.count;
+            shared.lane[item] = lane_of<T>(f, begin + item % flat_lanes, end);
+        }
+        sync();
+        for (unsigned i = thread(); i < here; i += threads()) {
+            const double* const lane = shared.lane + i * flat_lanes;
+            shared.few[done + i] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+        }
+        sync();
+    }
 }
 
 /// The block makes doubles of squares; then its threads share the words of their sum, and the doubles.
 template <class T>
 TUTTI_DEVICE void sums(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
     constexpr unsigned words = ExactLimbs<T>::words, parts = flat_team * flat_teams / words;
-    const int together = static_cast<int>(f.number);
-    const std::uint64_t all =
-        (f.count + static_cast<std::uint64_t>(together) - 1) / static_cast<std::uint64_t>(together);
+    const std::uint64_t together = static_cast<std::uint64_t>(f.number), all = (f.count + together - 1) / together;
     for (std::uint64_t sum = block_number; sum * flat_doubles < all; sum += blocks) {
         const std::uint64_t first = sum * flat_doubles;
         const unsigned here = static_cast<unsigned>(all - first < flat_doubles ? all - first : flat_doubles);
-        for (unsigned i = thread(); i < here; i += threads())
-            shared.few[i] = few_squares<T>(f, (first + i) * static_cast<std::uint64_t>(together), together);
-        sync();
+        few_squares<T>(f, first * together, here, shared);
         for (unsigned item = thread(); item < words * parts; item += threads()) {
             std::int64_t word = 0;
             for (unsigned i = item / words; i < here; i += parts)
