@@ -204,6 +204,8 @@ const Case cases[] = {
     {"bucketed, clipped by value and norm", tuttiDpBucketed, tuttiDpAdamW, f32, limited},
     {"ZeRO-3, clipped by value and norm", tuttiDpZero3, tuttiDpSgd, bf16, limited},
     {"ZeRO-1, clipped by the caller", tuttiDpZero1, tuttiDpSgd, f32, nullptr, clips},
+    {"ZeRO-3, clipped by norm, float64", tuttiDpZero3, tuttiDpSgd, f64, limited},
+    {"a CPU among them, clipped by norm", tuttiDpZero2, tuttiDpSgd, f32, limited, cpu_first},
 
     {"ZeRO-1, values beside the pass", tuttiDpZero1, tuttiDpAdamW, bf16, overlapped},
     {"ZeRO-2, values beside the pass", tuttiDpZero2, tuttiDpAdamW, f32, overlapped},
@@ -236,6 +238,9 @@ const Case cases[] = {
 
     {"one process, many devices", {}, {}, f32, nullptr, 0, one_process},
     {"servers of sums (ps.h)", {}, {}, f32, nullptr, 0, pushed_and_pulled},
+    {"a CPU among them, servers of sums", {}, {}, f32, nullptr, cpu_first, pushed_and_pulled},
+    {"applied on arrival", {}, {}, f32, nullptr, 0, applied_on_arrival},
+    {"a CPU among them, applied on arrival", {}, {}, f32, nullptr, cpu_first, applied_on_arrival},
 };
 
 Weights result_of(const Case& c, const std::vector<Place>& places) {

@@ -88,15 +88,17 @@ Weights pushed_and_pulled(const std::vector<Place>& places) {
         tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
         config.partBytes = 4096;
         config.timeoutMs = 30000;
+        config.stream = place.stream;
         tuttiPs_t ps = nullptr;
         must(tuttiPsCreate(&ps, &key, 1, &config, comm.handle));
         std::unique_ptr<tuttiPs, decltype(&tuttiPsDestroy)> owned(ps, tuttiPsDestroy);
         place.put(memory.get(), numbers(weights, r).data(), weights * 4);
-        for (int round = 0; round < 3; ++round) {
+        for (int round = 0; round < 4; ++round) {  // in the place's memory, and in the host's
             std::vector<float> values = fetched(place, memory.get(), weights);
             for (float& value : values) value /= 3;
-            must(tuttiPsPushPull(ps, 0, values.data(), values.data(), nullptr));
+            if (round % 2 == 1) must(tuttiPsPushPull(ps, 0, values.data(), values.data(), nullptr));
             place.put(memory.get(), values.data(), weights * 4);
+            if (round % 2 == 0) must(tuttiPsPushPull(ps, 0, memory.get(), memory.get(), nullptr));
         }
         if (r == ranks - 1) sums[0] = bits_of(fetched(place, memory.get(), weights));
         owned.reset();
@@ -104,6 +106,55 @@ Weights pushed_and_pulled(const std::vector<Place>& places) {
         all.arrive_and_wait();
     });
     return sums;
+}
+
+Weights applied_on_arrival(const std::vector<Place>& places) {
+    const int ranks = static_cast<int>(places.size());
+    Weights all(1);
+    on_ranks(places, [&](int r, const tuttiUniqueId& id, std::barrier<>& barrier) {
+        const Place& place = places[static_cast<std::size_t>(r)];
+        const auto w = place.allocate(weights * 4), g = place.allocate(weights * 4);
+        barrier.arrive_and_wait();
+        Comm comm(place, ranks, id, r);
+        place.put(w.get(), numbers(weights, 5).data(), weights * 4);
+        tuttiDpParameter_t parameter{};
+        parameter.name = "w";
+        parameter.data = w.get();
+        parameter.grad = g.get();
+        parameter.count = weights;
+        parameter.type = tuttiFloat32;
+        parameter.gradType = tuttiDpSameType;
+        Config config = TUTTI_DP_CONFIG_INITIALIZER;
+        config.mode = tuttiDpShardedServer;
+        config.onArrival = 1;
+        config.staleness = 1;
+        config.microBatches = 2;
+        config.clipValue = 0.5;
+        config.compression = tuttiDpFp16;
+        config.optimizer.kind = tuttiDpSgd;
+        config.optimizer.learningRate = 0.25;
+        config.optimizer.weightDecay = 0;
+        config.stream = place.stream;
+        tuttiDp_t dp = nullptr;
+        must(tuttiDpCreate(&dp, &parameter, 1, &config, comm.handle));
+        std::unique_ptr<tuttiDp, decltype(&tuttiDpDestroy)> owned(dp, tuttiDpDestroy);
+        for (int step = 0; step < 3; ++step) {
+            must(tuttiDpBegin(dp));
+            place.put(g.get(), numbers(weights, 7 * r + step).data(), weights * 4);
+            must(tuttiDpGradReady(dp, 0));
+            must(tuttiDpSynchronize(dp));
+            must(tuttiDpStep(dp));
+        }
+        must(tuttiDpWait(dp));  // this rank's gradients have been applied
+        barrier.arrive_and_wait();
+        must(tuttiDpWait(dp));
+        if (r == ranks - 1) all[0] = bits_of(fetched(place, w.get(), weights));
+        barrier.arrive_and_wait();
+        owned.reset();
+        comm.end();
+        barrier.arrive_and_wait();
+    });
+    return all;
 }
 
 }  // namespace dp_check

@@ -164,9 +164,9 @@ class Rank {
     /// another; "": it does not.
     void run(int first, const std::string& from, const std::string& to) {
         if (!from.empty()) must(tuttiDpLoad(dp_, from.c_str()));
+        if (does(abandons)) first = abandon();
         const int mine = does(joins) ? std::max(first, steps - rank_) : steps;
         for (int number = first; number < mine; ++number) {
-            if (does(abandons) && number == 1) abandon(number);
             step(number);
             if (number == 0 && does(moves)) move();
             if (number == 1 && does(resets)) must(tuttiDpResetErrorFeedback(dp_));
@@ -288,22 +288,29 @@ class Rank {
         }
     }
 
-    /// Rank 0 leaves the iteration in the middle. The others are told so in a call of theirs.
-    void abandon(int number) {
-        if (rank_ == 0) {
-            must(tuttiDpBegin(dp_));
-            make_gradient(parameters - 1, number, read(parameters - 1));
-        } else {
-            bool told = false;
-            try {
-                step(number);
-            } catch (const Failed& failed) {
-                if (failed.result != tuttiRemoteError) throw;
-                told = true;
+    /// Rank 0 makes the first step, and leaves the second in the middle. The others are told so in a call of the second
+    /// step, or of the first, which rank 0 may have ended earlier than they. Then all have made the first. Returns the
+    /// number of the next step.
+    int abandon() {
+        bool told = rank_ == 0;
+        try {
+            step(0);
+            if (rank_ == 0) {
+                must(tuttiDpBegin(dp_));
+                make_gradient(parameters - 1, 1, read(parameters - 1));
+            } else {
+                step(1);
             }
-            if (!told) throw std::runtime_error("rank 0 has abandoned an iteration, and another rank made the step");
+        } catch (const Failed& failed) {
+            if (rank_ == 0 || failed.result != tuttiRemoteError) throw;
+            told = true;
         }
+        if (!told) throw std::runtime_error("rank 0 has abandoned an iteration, and another rank made the step");
         must(tuttiDpAbandon(dp_));
+        tuttiDpStatistics_t statistics;
+        must(tuttiDpGetStatistics(dp_, &statistics));
+        if (statistics.steps != 1) throw std::runtime_error("the first step was abandoned, too");
+        return 1;
     }
 
     void move() {

@@ -96,6 +96,10 @@ Weights train(const Case& c, const std::vector<Place>& places);
 /// Outputs and gradients of tuttiDpDataParallel, with a device for each place.
 Weights one_process(const std::vector<Place>& places);
 
+/// The last rank's weights after three steps of all ranks with config.onArrival. Whatever the order in which gradients
+/// arrive, their sum is the same to the last bit.
+Weights applied_on_arrival(const std::vector<Place>& places);
+
 /// What servers (tutti/ps.h) add up, and send to the last of the ranks that are at these places.
 Weights pushed_and_pulled(const std::vector<Place>& places);
 

@@ -356,10 +356,6 @@ int main(int count, char** words) {
                      "train_chars: --fp16 is for CPUs, and not for async, async-arrival, push-pull and dataparallel\n");
         return 1;
     }
-    if (of_servers && o.device != "cpu") {
-        std::fprintf(stderr, "train_chars: --mode %s is for CPUs\n", o.mode.c_str());
-        return 1;
-    }
     if ((!o.rendezvous.empty() || !o.join.empty()) &&
         (!o.elastic || o.device != "cpu" || of_servers || o.mode == "async")) {
         std::fprintf(stderr, "train_chars: --rendezvous and --join are for --elastic, on CPUs, in synchronous modes\n");

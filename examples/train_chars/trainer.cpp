@@ -162,8 +162,16 @@ Trainer::Trainer(const Options& options, const Text& text, tuttiComm_t comm)
             values_.emplace_back(weights_[w].count);
             gradients_.emplace_back(weights_[w].count);
         }
-        parameters.push_back({weights_[w].name, values, nullptr, weights_[w].count,
-                              options.fp16 ? tuttiFloat16 : tuttiFloat32, tuttiDpSameType, 0, weights_[w].unit, 0, {},
+        parameters.push_back({weights_[w].name,
+                              values,
+                              nullptr,
+                              weights_[w].count,
+                              options.fp16 ? tuttiFloat16 : tuttiFloat32,
+                              tuttiDpSameType,
+                              0,
+                              weights_[w].unit,
+                              0,
+                              {},
                               tuttiDpTrained});
         if (const std::size_t columns = weights_[w].columns; columns > 1) {  // checkpoints say so, and Muon asks
             parameters.back().dims = 2;
@@ -245,6 +253,7 @@ void Trainer::push_and_pull(const std::vector<tuttiDpParameter_t>& parameters, t
     config.servers = options_.servers;
     config.dedicated = options_.dedicated ? 1 : 0;
     config.average = 1;
+    if (on_gpu_) config.stream = on_gpu_->layer.handle;
     must(tuttiPsCreate(&ps_, keys.data(), keys.size(), &config, comm));
     must(tuttiCommSplit(comm, rank_, 0, &alone_, nullptr));
     sums_.resize(keys.size());
@@ -370,8 +379,17 @@ double Trainer::pass_on_devices() {
     const Owner here = owner(true);
     std::vector<tuttiDpParameter_t> parameters;
     for (std::size_t w = 0; w < weights_.size(); ++w)
-        parameters.push_back({weights_[w].name, const_cast<float*>(here.values(w)), here.gradient(w), weights_[w].count,
-                              tuttiFloat32, tuttiDpSameType, 0, 0, 0, {}, tuttiDpTrained});
+        parameters.push_back({weights_[w].name,
+                              const_cast<float*>(here.values(w)),
+                              here.gradient(w),
+                              weights_[w].count,
+                              tuttiFloat32,
+                              tuttiDpSameType,
+                              0,
+                              0,
+                              0,
+                              {},
+                              tuttiDpTrained});
     const double loss = devices_->pass(parameters, batch);
     for (std::size_t w = 0; w < weights_.size(); ++w) here.ready(w);
     return loss;
@@ -393,12 +411,12 @@ Owner Trainer::owner(bool learns) {
             return static_cast<float*>(at);
         };
         o.ready = [this](std::size_t w) {
+            layer_follows();
             if (ps_ != nullptr) {
                 void* at = nullptr;
                 must(tuttiDpGradient(dp_, w, &at));
                 return must(tuttiPsPushPull(ps_, w, at, at, &sums_[w]));
             }
-            layer_follows();
             must(tuttiDpGradReady(dp_, w));
         };
     }

@@ -48,8 +48,7 @@
  *        CheckEqual, FindNan, Save, Load. So do GradReady and Synchronize with tuttiDpTopK and tuttiDpPowerSgd, which
  *        work on the host.
  *      - Times in statistics are those of enqueuing.
- *      - Norms for clipping are sums in fp64, in the order of owners. If all ranks are on CPUs they are exact, so that
- *        they have the same bits in all modes (except of gradients in float64).
+ *      - Norms for clipping have the bits that they have on CPUs: they are exact sums, the same in all modes.
  *      - A later call reports the failure of a kernel. A Step after it may have spoilt the parameters, unless
  *        config.elastic is 1: load a checkpoint.
  *      - Updates of your own (tuttiDpCallback), tuttiDpLamb and tuttiDpMuon need config.offload on GPUs that make
@@ -67,7 +66,10 @@
  *      grow: what else an optimizer needs is a field of the config. tuttiDpPiece_t, tuttiDpBucket_t and
  *      tuttiDpReplica_t belong to the layer, which passes one at a time: a program reads the fields that it knows.
  *  (9) config.onArrival = 1. The layer consists of workers and servers of tutti/ps.h, with a key for each parameter. It
- *      is for ranks on CPUs, and gradients of the parameters' types.
+ *      is for gradients of the parameters' types.
+ *      - Ranks on GPUs have values and gradients there. GradReady sends what was enqueued on config.stream before, and
+ *        does not wait for it; Begin and Wait return when the values are there, and follow what was enqueued before.
+ *        Servers, on whatever rank, keep values and states in the host's memory, and update on its cores.
  *      - A gradient is divided by microBatches, not by the number of ranks: choose learningRate accordingly.
  *      - config.staleness is a bound on clocks, 0 or more, or TUTTI_DP_UNBOUNDED (default): Begin waits while this rank
  *        is more than that many steps ahead of the slowest living one.
@@ -344,7 +346,8 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
 
 /* Moves the layer to another communicator: after a rank has died, to one of the survivors; or to one of more ranks. All
  * ranks of comm call it, each with the layer that it has. A new rank makes its layer with the same config just before,
- * on a communicator of one rank. With GPUs it needs config.elastic, and each rank must be on the same device as before.
+ * on a communicator of one rank. Each rank must be on the same device as before. With GPUs it needs config.elastic,
+ * except with config.onArrival.
  *
  * Afterwards the first error of the layer is forgotten, and the mean is over the new number of ranks. All ranks get the
  * learning rates, those of groups and the scale of losses of a rank that has made the last step, and the notes of the

@@ -22,7 +22,14 @@
  *      at the same time, except that Destroy is the last call.
  *  (2) A key is a number from 0 to count - 1. A key larger than config.partBytes is cut into parts of about equal size.
  *      Parts are dealt to the servers, the largest first, each to the server with the fewest bytes.
- *  (3) Values and gradients are in the host's memory. Ranks of comm may be on GPUs; what they push and pull is not.
+ *  (3) Values and gradients are in the host's memory or, if the rank is on a GPU, in that of a GPU: in each call as you
+ *      like. Servers keep and update everything in the host's memory, on its cores.
+ *      - In a GPU's memory: a request reads or writes the buffer after the work that was enqueued on config.stream
+ *        before the call. Parts travel through pinned memory of the host, two times the largest part for each server.
+ *        When Wait has returned, the copies are complete: no stream has to wait for them.
+ *      - Memory of cudaMallocHost and the like counts as the host's: your kernels there must have ended by then.
+ *      - Create and Destroy allocate and free pinned memory. CUDA may wait in that for all kernels of the process, so
+ *        none of them may wait for a rank that is in such a call.
  *  (4) Push, Pull and PushPull return at once if `request` is not NULL; the buffers then belong to the library until
  *      tuttiPsWait has returned. With `request` NULL they return when the request has ended. Wait for every request,
  *      once each, in any order. One worker's requests for one key take effect in the order of the calls; a pull sees
@@ -84,6 +91,8 @@ typedef struct {
     int pushesAhead;  /* if servers only sum: how many times a worker may push a key after the round of the last sum
                          that it has received; a server keeps at most this many of its gradients per key. Default 16 */
     int reserved;     /* 0 */
+    tuttiStream_t stream; /* if this rank is on a GPU: see (3). Of that GPU; may differ between ranks. Default NULL: the
+                             default stream */
 } tuttiPsConfig_t;
 
 #define TUTTI_PS_CONFIG_MAGIC 0x54755053u
@@ -91,7 +100,7 @@ typedef struct {
     {                                                                                                            \
         sizeof(tuttiPsConfig_t), TUTTI_PS_CONFIG_MAGIC, TUTTI_VERSION_CODE, sizeof(tuttiPsKey_t), 0, NULL,       \
             TUTTI_UNDEF_INT, {tuttiDpNoOptimizer, 0.001, 0.9, 0.9, 0.999, 1e-8, 0, NULL, NULL}, TUTTI_UNDEF_INT, \
-            TUTTI_UNDEF_INT, 0, 0, 0, 0, 0                                                                       \
+            TUTTI_UNDEF_INT, 0, 0, 0, 0, 0, NULL                                                                 \
     }
 
 /* Makes the servers and workers; servers serve from now on. Collective over comm, which is not used after the call.

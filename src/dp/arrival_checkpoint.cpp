@@ -162,7 +162,7 @@ void OnArrival::save(const char* path, bool beside) {
         if (updates != m.step) m.updates[registration_.parameters[p].name] = updates;
     }
     for (std::size_t p = 0; p < values_.size(); ++p)
-        if (!registration_.parameters[p].is_trained()) std::memcpy(whole.values(p), values_[p], bytes_of(p));
+        if (!registration_.parameters[p].is_trained()) here_->copy_now(whole.values(p), values_[p], bytes_of(p));
     saving_ = std::make_shared<Beside>(std::move(all), path, m);
     if (!beside) save_wait();
 }
@@ -189,7 +189,7 @@ void OnArrival::load(const char* path) {
         to.wait(to.store("tuttiDpLoad", key, snapshots.data()));
     }
     for (std::size_t p = 0; p < values_.size(); ++p)
-        if (!registration_.parameters[p].is_trained()) std::memcpy(values_[p], whole.values(p), bytes_of(p));
+        if (!registration_.parameters[p].is_trained()) here_->copy_now(values_[p], whole.values(p), bytes_of(p));
     set_learning_rate(m.learning_rate);
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
     notes_ = m.notes;

@@ -91,7 +91,8 @@ void OnArrival::hand_over(const Move& move, const Ranks& ranks, const ps::Settin
         if (ranks.rank() != from && ranks.rank() != to) continue;
         bytes.resize(bare ? place.bytes() : ps::Snapshot(settings, place).bytes);
         if (from == ranks.rank() && bare)
-            std::memcpy(bytes.data(), values_[trained_[place.key]] + place.first * size_of(place.type), bytes.size());
+            here_->copy_now(bytes.data(), values_[trained_[place.key]] + place.first * size_of(place.type),
+                            bytes.size());
         else if (from == ranks.rank())
             node_->read(p, bytes.data());
         if (from != to) from == ranks.rank() ? ranks.send(bytes, to) : ranks.receive(bytes, from);
@@ -102,8 +103,12 @@ void OnArrival::hand_over(const Move& move, const Ranks& ranks, const ps::Settin
 
 /// All ranks get the same notes, and what is not trained. Those that did not work get settings of a rank that did.
 void OnArrival::settle(const Move& move, const Ranks& ranks) {
-    for (std::size_t p = 0; p < values_.size(); ++p)
-        if (!registration_.parameters[p].is_trained()) ranks.broadcast(std::span(values_[p], bytes_of(p)), move.root);
+    for (std::size_t p = 0; p < values_.size(); ++p) {
+        if (registration_.parameters[p].is_trained()) continue;
+        std::vector<std::byte> still = fetched(p);
+        ranks.broadcast(std::span(still), move.root);
+        here_->copy_now(values_[p], still.data(), still.size());
+    }
     share_notes(ranks, notes_, statistics_.all().steps);
     if (move.mine().counts && move.mine().works) return;
     registration_.options.optimizer.learningRate = move.roots().rate;
@@ -111,10 +116,22 @@ void OnArrival::settle(const Move& move, const Ranks& ranks) {
     statistics_.change([&](auto& all) { all.steps = move.roots().steps; });
 }
 
+/// Refuses a communicator on another device than this layer's. nullopt if the move is possible.
+std::optional<Error> OnArrival::elsewhere(tuttiComm_t comm) const {
+    int device = TUTTI_DEVICE_CPU;
+    must(tuttiCommDevice(comm, &device));
+    if (device == device_) return std::nullopt;
+    return Error(
+        tuttiInvalidArgument,
+        text("tuttiDpMove: the layer's memory is on device %d, but its rank of the new communicator is on device "
+             "%d (-1: a CPU)",
+             device_, device));
+}
+
 void OnArrival::move(tuttiComm_t comm) {
     int size = 0;
     must(tuttiCommCount(comm, &size));
-    ps::Node::Request request = node_request("tuttiDpMove", std::nullopt, size);
+    ps::Node::Request request = node_request("tuttiDpMove", elsewhere(comm), size);
     Ranks ranks;
     ps::Node::join(ranks, comm, request);
     moving_ = true;

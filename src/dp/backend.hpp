@@ -7,16 +7,18 @@
 #include <memory>
 #include <span>
 
+#include "dp/exact_sum.hpp"
 #include "dp/optimizer.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti::dp {
 
-/// A contiguous run of elements.
+/// A contiguous run of elements of a parameter.
 struct Run {
     DataType type;
     std::byte* at;
     std::size_t count;
+    std::size_t whole = 0;  // elements of the parameter; only for add_squares()
 };
 
 /// Shared by everything whose memory it allocated.
@@ -53,7 +55,9 @@ class Backend {
     virtual void clamp(DataType type, void* values, std::size_t count, double limit) = 0;
     virtual void update(const Update& how, const Piece& piece, DataType data_type, void* weights, DataType grad_type,
                         const void* gradients, const States& states) = 0;
-    virtual double sum_of_squares(std::span<const Run> runs) = 0;
+    /// Adds the squares of runs, each of which begins at its parameter's first element, or where a shard does. The same
+    /// bits on all backends.
+    virtual void add_squares(std::span<const Run> runs, Squares& into) = 0;
     /// The index of the first run with a NaN or an infinity; runs.size() if there is none.
     virtual std::size_t first_bad(std::span<const Run> runs) = 0;
 
@@ -90,5 +94,7 @@ BackendPtr gpu_backend(int device, tuttiStream_t stream);
 BackendPtr gpu_backend_beside(int device);
 /// Pinned host memory, which a GPU copies from and to asynchronously.
 BackendPtr pinned_host();
+/// Whether this is a GPU's memory, or managed by CUDA. False for host memory, pinned or not.
+bool is_on_gpu(const void* memory);
 
 }  // namespace tutti::dp

@@ -134,17 +134,24 @@ class GpuBackend : public Backend {
         run(task);
     }
 
-    double sum_of_squares(std::span<const Run> runs) override {
-        const std::vector<std::uint64_t> found = find(FlatOp::squares, runs);
-        double sum = 0;
-        std::size_t tile = 0;
+    void add_squares(std::span<const Run> runs, Squares& into) override {
+        std::size_t words = 0;
+        for (const Run& r : runs) words += sums_of(r) * words_of(r);
+        std::byte* const findings = reserve(words);
+        std::size_t at = 0;
         for (const Run& r : runs) {
-            double of_run = 0;
-            for (const std::size_t end = tile + gpu::flat_tiles(r.count); tile < end; ++tile)
-                of_run += std::bit_cast<double>(found[tile]);
-            sum += of_run;
+            Flat task = made(FlatOp::squares, r.type, nullptr, r.type, r.at, r.count);
+            task.number = together(r);
+            task.result = findings + at * 8;
+            run(task);
+            at += sums_of(r) * words_of(r);
         }
-        return sum;
+        std::vector<std::int64_t> found(words);
+        if (words > 0) copy_now(found.data(), findings, words * 8);
+        const std::int64_t* next = found.data();
+        for (const Run& r : runs)
+            for (std::size_t i = 0; i < sums_of(r); ++i, next += words_of(r))
+                r.type == DataType::float64 ? into.doubles.add(next) : into.floats.add(next);
     }
     std::size_t first_bad(std::span<const Run> runs) override {
         const std::vector<std::uint64_t> found = find(FlatOp::bad, runs);
@@ -192,6 +199,17 @@ class GpuBackend : public Backend {
     }
     void run(const Flat& task) {
         if (task.count > 0) gpus_.run(device_, task, stream_);
+    }
+
+    // Of FlatOp::squares over a run.
+    static int together(const Run& r) {
+        if (r.whole < least_together) return 1;
+        return r.type == DataType::float64 ? ExactLimbs<double>::together : ExactLimbs<float>::together;
+    }
+    static std::size_t sums_of(const Run& r) { return gpu::flat_sums(r.count, together(r)); }
+    static std::size_t words_of(const Run& r) {
+        return static_cast<std::size_t>(r.type == DataType::float64 ? ExactLimbs<double>::words
+                                                                    : ExactLimbs<float>::words);
     }
 
     /// Runs op over all runs. Returns one number per tile of each run, in order.
@@ -257,6 +275,14 @@ BackendPtr gpu_backend_beside(int device) {
 
 BackendPtr pinned_host() {
     return std::make_shared<PinnedHost>();
+}
+
+bool is_on_gpu(const void* memory) {
+    using Kind = gpu::Pointee::Kind;
+    const gpu::Gpus* const gpus = gpu::gpus();
+    if (gpus == nullptr) return false;
+    const Kind kind = gpus->pointee(memory).kind;
+    return kind == Kind::device || kind == Kind::managed;
 }
 
 bool HostBackend::reaches(const void* memory) const {

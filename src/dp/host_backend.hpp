@@ -40,10 +40,8 @@ class HostBackend : public Backend {
                 const void* gradients, const States& states) override {
         dp::update(how, piece, data_type, weights, grad_type, gradients, states);
     }
-    double sum_of_squares(std::span<const Run> runs) override {
-        double sum = 0;
-        for (const Run& run : runs) sum += dp::sum_of_squares(run.type, run.at, run.count);
-        return sum;
+    void add_squares(std::span<const Run> runs, Squares& into) override {
+        for (const Run& run : runs) dp::add_squares(run.type, run.at, run.count, run.whole, into);
     }
     std::size_t first_bad(std::span<const Run> runs) override {
         for (std::size_t i = 0; i < runs.size(); ++i)

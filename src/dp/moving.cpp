@@ -134,7 +134,9 @@ void Engine::complete_the_step() {
     storage_.drop_gradients();
     reducer_.make_compression();
     units_.reset();
-    if (std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; })) spread_all();
+    // A rank on a GPU only knows that it has enqueued the arrival of values, which the abort may have ended.
+    if (ranks_.any_gpu() || std::ranges::any_of(all, [&](const Progress& p) { return p.received != steps; }))
+        spread_all();
     set_steps(steps);
 }
 

@@ -134,19 +134,6 @@ void change(DataType type, void* values, std::size_t count, One one) {
     });
 }
 
-/// The sum of squares, by sixteen partial sums that are added in a fixed order.
-template <class T>
-double squares(const T* values, std::size_t count) {
-    double sums[16] = {};
-    std::size_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (std::size_t k = 0; k < 16; ++k) sums[k] += static_cast<double>(values[i + k]) * values[i + k];
-    for (std::size_t k = 0; i + k < count; ++k) sums[k] += static_cast<double>(values[i + k]) * values[i + k];
-    double sum = 0;
-    for (const double s : sums) sum += s;
-    return sum;
-}
-
 }  // namespace
 
 void convert(DataType to_type, void* to, DataType from_type, const void* from, std::size_t count) {
@@ -190,17 +177,6 @@ void divide(DataType type, void* values, std::size_t count, int divisor) {
 
 void clamp(DataType type, void* values, std::size_t count, double limit) {
     change(type, values, count, [limit](auto v) { return clamped(v, static_cast<decltype(v)>(limit)); });
-}
-
-double sum_of_squares(DataType type, const void* values, std::size_t count) {
-    double sum = 0;
-    if (type == DataType::float64) {
-        const double* v = static_cast<const double*>(values);
-        for (std::size_t i = 0; i < count; i += block) sum += squares(v + i, std::min(block, count - i));
-        return sum;
-    }
-    each_block(type, values, count, [&](const float* v, std::size_t n, std::size_t) { sum += squares(v, n); });
-    return sum;
 }
 
 std::size_t first_bad(DataType type, const void* values, std::size_t count) {

@@ -21,9 +21,6 @@ void divide(DataType type, void* values, std::size_t count, int divisor);
 /// Clamps values to [-limit, limit], with limit rounded to the type. NaNs stay.
 void clamp(DataType type, void* values, std::size_t count, double limit);
 
-/// The sum of squares, in fp64, in an order that depends on count alone.
-double sum_of_squares(DataType type, const void* values, std::size_t count);
-
 /// The index of the first NaN or infinity; count if there is none.
 std::size_t first_bad(DataType type, const void* values, std::size_t count);
 

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
-
-#include "dp/numbers.hpp"
 
 namespace tutti::dp {
 namespace {
@@ -21,7 +18,6 @@ ps::Node::Request OnArrival::node_request(const char* function, std::optional<Er
     ps::Node::Request request;
     request.function = function;
     request.item = "parameter";
-    request.on_cpus = true;
     request.refusal = std::move(refusal);
     if (request.refusal) return request;
     const Options& o = options();
@@ -36,6 +32,7 @@ ps::Node::Request OnArrival::node_request(const char* function, std::optional<Er
         config.optimizer = o.optimizer;
         config.staleness = o.staleness;
         config.threads = o.updateThreads;
+        config.stream = o.stream;
         request.settings = ps::read_settings(&config, ranks);
         std::vector<tuttiPsKey_t> keys;
         for (const Parameter& p : registration_.parameters) {
@@ -72,6 +69,11 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
     int ranks = 0;
     must(tuttiCommCount(comm, &ranks));
     alone_ = ranks == 1;
+    try {
+        if (!request.refusal) check_memory(comm);
+    } catch (...) {
+        request.refusal = caught();
+    }
     node_ = std::make_unique<ps::Node>(node_request("tuttiDpCreate", std::move(request.refusal), ranks), comm);
     const std::vector<Parameter>& parameters = registration_.parameters;
     for (std::size_t p = 0; p < parameters.size(); ++p)
@@ -85,17 +87,39 @@ OnArrival::OnArrival(Engine::Request request, tuttiComm_t comm)
     for (std::size_t p = 0; p < parameters.size(); ++p) {
         values_.push_back(own(parameters[p].data, p));
         if (!parameters[p].is_trained())
-            must(tuttiBroadcast(values_[p], values_[p], bytes_of(p), tuttiUint8, 0, comm, nullptr));
+            must(tuttiBroadcast(values_[p], values_[p], bytes_of(p), tuttiUint8, 0, comm, here_->stream()));
     }
+    here_->settle();
     if (!node_->works()) return;
     make_gradients();
     pull_values("tuttiDpCreate");
 }
 
+/// Finds out where this rank is. Throws if the caller's memory is elsewhere.
+void OnArrival::check_memory(tuttiComm_t comm) {
+    must(tuttiCommDevice(comm, &device_));
+    const bool on_gpu = device_ != TUTTI_DEVICE_CPU;
+    here_ = on_gpu ? gpu_backend(device_, options().stream) : shared_host();
+    for (const Parameter& p : registration_.parameters)
+        for (const void* at : {p.data, p.grad})
+            if (at != nullptr && !here_->reaches(at))
+                fail(tuttiInvalidArgument,
+                     "tuttiDpCreate: '%s' has its %s at %p, in the memory of %s, but the rank is on %s", p.name.c_str(),
+                     at == p.data ? "values" : "gradient", at, on_gpu ? "the host" : "a GPU",
+                     on_gpu ? text("device %d", device_).c_str() : "a CPU");
+}
+
 /// The caller's memory, or new memory for a parameter if the caller has none.
 std::byte* OnArrival::own(void* callers, std::size_t p) {
     if (callers != nullptr) return static_cast<std::byte*>(callers);
-    return memory_.emplace_back(std::make_unique<Block>(shared_host(), bytes_of(p)))->base();
+    return memory_.emplace_back(std::make_unique<Block>(here_, bytes_of(p)))->base();
+}
+
+/// A copy of a parameter's values in the host's memory.
+std::vector<std::byte> OnArrival::fetched(std::size_t p) const {
+    std::vector<std::byte> copy(bytes_of(p));
+    here_->copy_now(copy.data(), values_[p], copy.size());
+    return copy;
 }
 
 /// Makes what a worker needs, unless it is there.
@@ -104,7 +128,7 @@ void OnArrival::make_gradients() {
         if (gradients_[p] != nullptr) continue;
         const Parameter& its = registration_.parameters[p];
         if (options().sends_halves() && its.type == DataType::float32)
-            halves_[p] = std::make_unique<Block>(shared_host(), bytes_of(p) / 2);
+            halves_[p] = std::make_unique<Block>(here_, bytes_of(p) / 2);
         gradients_[p] = own(its.grad, p);
     }
 }
@@ -169,7 +193,8 @@ void OnArrival::begin() {
     statistics_.begin();
     loss_scale_.begin();
     if (options().zeroGrad)
-        for (const std::size_t p : trained_) std::memset(gradients_[p], 0, bytes_of(p));
+        for (const std::size_t p : trained_)
+            here_->zero(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
     iteration_.begin();
 }
 
@@ -186,7 +211,7 @@ void OnArrival::grad_ready(std::size_t p) {
     iteration_.ready(p);
     const auto complete = [&](std::size_t) {
         if (const Parameter& its = registration_.parameters[p]; !options().sum && options().microBatches > 1)
-            divide(its.type, gradients_[p], its.count, options().microBatches);
+            here_->divide(its.type, gradients_[p], its.count, options().microBatches);
         if (needs_all()) return false;
         clamp(p);
         send(p, 1);
@@ -215,18 +240,20 @@ std::optional<double> OnArrival::judge_gradients() {
 
 /// The sum of squares of this rank's gradients.
 double OnArrival::squares() const {
-    double sum = 0;
+    std::vector<Run> runs;
     for (const std::size_t p : trained_)
-        if (iteration_.is_ready(p))
-            sum += sum_of_squares(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
-    return sum;
+        if (const Parameter& its = registration_.parameters[p]; iteration_.is_ready(p))
+            runs.push_back({its.type, gradients_[p], its.count, its.count});
+    Squares squares;
+    here_->add_squares(runs, squares);
+    return squares.value();
 }
 
 /// Applies config.clipValue to a gradient.
 void OnArrival::clamp(std::size_t p) const {
     const Parameter& its = registration_.parameters[p];
     if (options().clipValue > 0)
-        dp::clamp(its.type, gradients_[p], its.count, options().clipValue / loss_scale_.factor());
+        here_->clamp(its.type, gradients_[p], its.count, options().clipValue / loss_scale_.factor());
 }
 
 void OnArrival::send(std::size_t p, double unscale) {
@@ -236,8 +263,8 @@ void OnArrival::send(std::size_t p, double unscale) {
         constexpr double most = 65504;  // the largest float16
         const Parameter& its = registration_.parameters[p];
         std::byte* const half = halves_[p]->base();
-        convert(half_of(options()), half, its.type, sent, its.count);
-        if (options().compression == tuttiDpFp16) dp::clamp(DataType::float16, half, its.count, most);
+        here_->convert(half_of(options()), half, its.type, sent, its.count);
+        if (options().compression == tuttiDpFp16) here_->clamp(DataType::float16, half, its.count, most);
         sent = half;
     }
     sends_[p] = client("tuttiDpGradReady").request("tuttiDpGradReady", key, sent, nullptr, unscale);

@@ -50,6 +50,7 @@ class OnArrival {
     ps::Client& client(const char* function);
     ps::Node::Request node_request(const char* function, std::optional<Error> refusal, int ranks) const;
     std::size_t bytes_of(std::size_t parameter) const;
+    void check_memory(tuttiComm_t comm);
     std::byte* own(void* callers, std::size_t parameter);
     void make_gradients();
     int pull_values(const char* function);
@@ -60,16 +61,20 @@ class OnArrival {
     void hand_over(const Move& move, const Ranks& ranks, const ps::Settings& settings, const ps::Table& table,
                    ps::Server* server) const;
     void settle(const Move& move, const Ranks& ranks);
+    std::optional<Error> elsewhere(tuttiComm_t comm) const;
     std::size_t saving_bytes() const;
     void check_moment(const char* function, const char* path);
     bool needs_all() const { return options().clipNorm > 0 || loss_scale_.is_on(); }
     double squares() const;
     void clamp(std::size_t parameter) const;
+    std::vector<std::byte> fetched(std::size_t parameter) const;
     std::optional<double> judge_gradients();
     void send(std::size_t parameter, double unscale);
     void wait_for_sends();
 
     Registration registration_;
+    int device_ = TUTTI_DEVICE_CPU;
+    BackendPtr here_;  // of values and gradients: a GPU's memory with config.stream, or the host's
     Iteration iteration_;
     std::vector<std::size_t> trained_;            // by key: its parameter, ascending
     std::vector<std::unique_ptr<Block>> memory_;  // values and gradients that are not in the caller's memory

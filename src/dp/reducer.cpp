@@ -203,37 +203,20 @@ std::vector<Run> Reducer::own_gradients() const {
     for (const Bucket& b : storage_.buckets())
         for (const Piece& piece : b.mine)
             if (!iteration_.skipped(piece.parameter))
-                mine.push_back({b.type, b.own_grad + piece.at * size_of(b.type), piece.count});
+                mine.push_back({b.type, b.own_grad + piece.at * size_of(b.type), piece.count,
+                                storage_.parameters()[piece.parameter].count});
     return mine;
 }
 
-/// Adds up exactly, so that the bits do not depend on the owners; but in fp64 what is on GPUs, and gradients of
-/// float64, whose squares may be too large for an exact sum.
+/// Adds up exactly, so that the bits depend neither on the owners nor on where ranks are.
 double Reducer::norm() const {
     // Only one copy of each shard is counted, so that all ranks get the same bits.
-    const bool replicated = storage_.options().replicated(), counts = replicated || ranks_.shards().copy == 0;
-    const auto is_exact = [&](DataType type) { return !ranks_.any_gpu() && type != DataType::float64; };
-    ExactSum exact;
-    bool all_exact = true;
-    for (const Bucket& b : storage_.buckets()) {
-        all_exact &= is_exact(b.type);
-        if (!counts || !is_exact(b.type)) continue;
-        for (const Piece& piece : b.mine)
-            if (!iteration_.skipped(piece.parameter))
-                add_squares(b.type, b.own_grad + piece.at * size_of(b.type), piece.count,
-                            storage_.parameters()[piece.parameter].count, exact);
-    }
-    std::vector<Run> others = counts && !all_exact ? own_gradients() : std::vector<Run>{};
-    std::erase_if(others, [&](const Run& run) { return is_exact(run.type); });
-    double rounded = others.empty() ? 0 : jobs().sum_of_squares(others);
-    if (!replicated) {
-        const auto sum = [&](void* values, std::size_t count, tuttiDataType_t type) {
-            must(tuttiAllReduce(values, values, count, type, tuttiSum, ranks_.cpu_comm(), nullptr));
-        };
-        sum(&exact, sizeof exact / sizeof(std::int64_t), tuttiInt64);
-        if (!all_exact) sum(&rounded, 1, tuttiFloat64);
-    }
-    return std::sqrt(exact.value() + rounded);
+    const bool replicated = storage_.options().replicated();
+    Squares squares;
+    if (replicated || ranks_.shards().copy == 0) jobs().add_squares(own_gradients(), squares);
+    if (!replicated)
+        must(tuttiAllReduce(&squares, &squares, integers_of_squares, tuttiInt64, tuttiSum, ranks_.cpu_comm(), nullptr));
+    return std::sqrt(squares.value());
 }
 
 void Reducer::sum_over_owners(std::span<Norms> norms) const {

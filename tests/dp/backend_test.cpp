@@ -125,17 +125,21 @@ TEST_CASE("backends: sums of squares and what is not finite, over several arrays
     HostAndGpu s;
     for (const DataType type : types) {
         CAPTURE(name_of(type));
-        const std::size_t a = s.array(type);
-        double sums[2];
+        const std::size_t a = s.array(type), large = s.array(type, true, 40'001);  // of several sums
+        dp::Squares sums[2];
         std::size_t found[2][3];
         const auto runs = [&](std::byte* base) {
             const auto at = [&](std::size_t i) { return base + i * size_of(type); };
-            return std::vector<Run>{{type, at(1), 1}, {type, at(2), 3000}, {type, at(3002), 0}, {type, at(3002), 1999}};
+            return std::vector<Run>{
+                {type, at(1), 1, 1}, {type, at(2), 3000, 3000}, {type, at(3002), 0, 5}, {type, at(3002), 1999, 4000}};
         };
         int side = 0;
         s.both([&](dp::Backend& backend, auto base) {
             const std::vector<Run> all = runs(base(a));
-            sums[side] = backend.sum_of_squares(all);
+            backend.add_squares(all, sums[side]);
+            const Run few{type, base(a), 63, 63}, many{type, base(large), 40'001, 40'001};
+            backend.add_squares({&few, 1}, sums[side]);
+            backend.add_squares({&many, 1}, sums[side]);
             found[side][0] = backend.first_bad(all);
             const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
             const std::size_t places[] = {3002 + 1998, 2 + 1500};
@@ -147,8 +151,8 @@ TEST_CASE("backends: sums of squares and what is not finite, over several arrays
             }
             ++side;
         });
-        REQUIRE(sums[0] > 0);
-        REQUIRE(sums[1] == sums[0]);
+        REQUIRE(sums[0].value() > 0);
+        REQUIRE(std::memcmp(&sums[0], &sums[1], sizeof sums[0]) == 0);
         for (const auto& f : found) {
             REQUIRE(f[0] == 4);  // none
             REQUIRE(f[1] == 3);

@@ -58,6 +58,60 @@ TEST_CASE("GPUs: masters, main gradients, micro-batches, clipping") {
     }
 }
 
+TEST_CASE("GPUs: clipping by norm has the bits of one rank on a CPU, in every mode and type") {
+    for (const auto type : {tuttiFloat32, tuttiFloat64, tuttiBfloat16}) {
+        Gpus g(tuttiDpBucketed, tuttiDpSgd);
+        g.setup.type = type;
+        g.setup.config.fp32Gradients = type == tuttiBfloat16;
+        g.setup.config.clipNorm = 0.01;
+        const Trained alone = harness::train_alone(g.setup);
+        REQUIRE(alone.statistics[0].norm > 0.01);  // or nothing was clipped
+        for (const auto mode : {tuttiDpBucketed, tuttiDpServer, tuttiDpShardedServer, tuttiDpZero2, tuttiDpZero3}) {
+            CAPTURE(type, mode);
+            g.setup.config.mode = mode;
+            g.setup.own_data = mode != tuttiDpZero2;
+            for (const bool on_gpus : {true, false}) {
+                const Trained they = on_gpus ? harness::train(g.setup) : g.on_cpus();
+                REQUIRE(they.weights == alone.weights);
+                for (const tuttiDpStatistics_t& its : they.statistics) REQUIRE(its.norm == alone.statistics[0].norm);
+            }
+        }
+    }
+}
+
+TEST_CASE("GPUs: an iteration that is abandoned behind a step: the step is whole on all ranks") {
+    constexpr std::size_t count = harness::sanitized ? 600'000 : 4'000'000;  // values that are still on their way then
+    for (const auto mode : {tuttiDpZero1, tuttiDpServer}) {
+        CAPTURE(mode);
+        Gpus g(mode, tuttiDpSgd, {0, 1});
+        Rendezvous stepped[] = {Rendezvous(2), Rendezvous(2), Rendezvous(2)};
+        g.world.each([&](int r, void* stream) {
+            tuttiDpConfig_t config = harness::config_for(mode, tuttiDpSgd);
+            config.optimizer.learningRate = 1;
+            config.optimizer.weightDecay = 0;
+            config.stream = stream;
+            config.elastic = 1;
+            const tuttiDpParameter_t p{"w", nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0};
+            tuttiDp_t dp = nullptr;
+            must_succeed(tuttiDpCreate(&dp, &p, 1, &config, g.world.comm(r)), "create");
+            for (int step = 1; step <= 3; ++step) {
+                must_succeed(tuttiDpBegin(dp), "begin");
+                g.world.gpus().synchronize_stream(stream);
+                std::fill_n(harness::gradient(dp, 0), count, 1.0f);
+                must_succeed(tuttiDpGradReady(dp, 0), "ready");
+                end_iteration(dp);
+                stepped[step - 1].wait();  // all have agreed to make it
+                must_succeed(tuttiDpAbandon(dp), "abandon");
+                g.world.gpus().synchronize_stream(stream);
+                const float* const w = data_of(dp, 0);
+                check(std::count(w, w + count, static_cast<float>(-step)) == count, "all values of the step");
+                check(statistics(dp).steps == step, "the step is made");
+            }
+            tuttiDpDestroy(dp);
+        });
+    }
+}
+
 TEST_CASE("GPUs: what is offloaded is in the host's memory, and the bits stay", "[long]") {
     for (const auto mode : {tuttiDpBucketed, tuttiDpShardedServer, tuttiDpZero3})
         for (const auto type : {tuttiFloat32, tuttiBfloat16}) {

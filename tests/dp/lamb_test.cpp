@@ -42,6 +42,12 @@ TEST_CASE("LAMB: a sum of squares is exact, whatever its order and its parts") {
     REQUIRE(sum_of({0x1p53, 1, 1}) == 0x1p53 + 2);  // which doubles would not see
     REQUIRE(sum_of({}) == 0);
     REQUIRE(std::isnan(sum_of({1, std::numeric_limits<double>::infinity()})));
+    dp::BasicExactSum<double> wide;  // from the least double to the greatest
+    for (const double x : {0x1p-1074, 0x1p1000, 0x1p-1022, 1.0, 0x1p-1074}) wide.add(x);
+    REQUIRE(wide.value() == 0x1p1000);
+    dp::BasicExactSum<double> least;
+    for (int i = 0; i < 3; ++i) least.add(0x1p-1074);
+    REQUIRE(least.value() == 0x1.8p-1073);
 }
 
 TEST_CASE("LAMB: its formula in fp64, however a parameter is cut") {
@@ -124,14 +130,14 @@ TEST_CASE("LAMB: GPUs with offload have the bits of CPUs; what can't be is refus
 }
 
 TEST_CASE("squares of a parameter's shards add up to those of the whole, to the last bit") {
-    for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16})
+    for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16, DataType::float64})
         for (const std::size_t count : {7u, 64u, 5000u}) {
             std::vector<float> x(count);
             for (std::size_t i = 0; i < count; ++i)
                 x[i] = std::ldexp(std::sin(static_cast<float>(i + 1)), static_cast<int>(i * 7 % 12) - 6);
             std::vector<std::byte> values(count * size_of(type));
             dp::convert(type, values.data(), DataType::float32, x.data(), count);
-            dp::ExactSum whole;
+            dp::Squares whole;
             dp::add_squares(type, values.data(), count, count, whole);
             dp::convert(DataType::float32, x.data(), type, values.data(), count);
             double nearly = 0;
@@ -140,7 +146,7 @@ TEST_CASE("squares of a parameter's shards add up to those of the whole, to the 
             REQUIRE(whole.value() == Approx(nearly).epsilon(1e-12));
             const std::size_t line = count < 64 ? 1 : 64 / size_of(type);  // where shards may end
             for (const std::size_t lines : {1u, 3u, 70u}) {
-                dp::ExactSum parts;
+                dp::Squares parts;
                 for (std::size_t end = count, part = lines * line; end > 0;) {  // from the last shard to the first
                     const std::size_t begin = (end - 1) / part * part;
                     dp::add_squares(type, values.data() + begin * size_of(type), end - begin, count, parts);

@@ -88,7 +88,9 @@ TEST_CASE("sums, factors and the search for bad numbers") {
     dp::add(DataType::float64, d.data(), DataType::float32, f.data(), d.size());
     dp::multiply(DataType::float64, d.data(), d.size(), 2);
     REQUIRE((d.front() == 1.5 && d.back() == 1.5));
-    REQUIRE(dp::sum_of_squares(DataType::float64, d.data(), d.size()) == Approx(2500 * 2.25));
+    dp::Squares squares;
+    dp::add_squares(DataType::float64, d.data(), d.size(), d.size(), squares);
+    REQUIRE(squares.value() == 2500 * 2.25);
     dp::divide(DataType::float32, f.data(), f.size(), 3);
     REQUIRE(f[2499] == 0.25f / 3);
     REQUIRE(dp::first_bad(DataType::float32, f.data(), f.size()) == f.size());

@@ -40,11 +40,14 @@ class TrainingOnGpus(unittest.TestCase):
                 self.assertEqual(train(EMULATED, 1, mode, "--device", "cuda", "--parts", RANKS), self.alone)
 
     def test_ranks(self):
-        for mode in ("bucketed", "ps-sharded", "zero2", "zero3"):
+        for mode in ("bucketed", "ps-sharded", "push-pull", "zero2", "zero3"):
             with self.subTest(mode=mode):
                 self.assertEqual(train(EMULATED, RANKS, mode, "--device", "cuda"), self.alone)
 
         self.assertEqual(train(EMULATED, RANKS, "async", "--device", "cuda", "--staleness", 0), self.alone)
+        with self.subTest(mode="async-arrival"):
+            self.assertAlmostEqual(float(train(EMULATED, RANKS, "async-arrival", "--device", "cuda")),
+                                   float(self.alone), delta=0.5)
         with self.subTest("a CPU as the server"):
             self.assertEqual(train(EMULATED, RANKS + 1, "ps-cpu", "--device", "cuda"), self.alone)
 

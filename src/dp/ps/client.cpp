@@ -5,9 +5,19 @@
 
 namespace tutti::dp::ps {
 
-Client::Client(const Settings& settings, const Table& table, std::vector<Link> links)
-    : settings_(settings), table_(table), pushes_(table.keys.size()), rate_(settings.optimizer.learningRate) {
+Client::Client(const Settings& settings, const Table& table, std::vector<Link> links, int device, BackendPtr callers)
+    : settings_(settings),
+      table_(table),
+      callers_(std::move(callers)),
+      pushes_(table.keys.size()),
+      rate_(settings.optimizer.learningRate) {
     for (Link& link : links) servers_.push_back(std::make_unique<Server>(std::move(link)));
+    if (!callers_) return;
+    std::size_t most = 0;
+    for (const PartPlace& place : table.parts) most = std::max({most, place.bytes(), place.push_bytes()});
+    const BackendPtr pinned = pinned_host();
+    for (const auto& s : servers_)
+        for (auto* const carrier : {&s->up, &s->down}) *carrier = std::make_unique<Carrier>(device, pinned, most);
 }
 
 void Client::start() {
@@ -89,16 +99,27 @@ std::size_t Client::place_of(std::size_t part, bool snapshot) const {
     return at;
 }
 
+/// The point of config.stream after which a request may use the caller's memory; nullptr if that is the host's.
+Backend::Mark Client::mark_for(const char* function, const void* memory) const {
+    if (memory == nullptr || !is_on_gpu(memory)) return nullptr;
+    if (!callers_)
+        tutti::fail(tuttiInvalidArgument, "%s: the buffer at %p is in the memory of a GPU, but rank %d is on a CPU",
+                    function, memory, settings_.worker_ranks[static_cast<std::size_t>(servers_[0]->link.worker)]);
+    return callers_->mark();
+}
+
 tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
                                std::byte* values, double unscale) {
     using Kind = Header::Kind;
     const bool pushes = kind == Kind::push || kind == Kind::push_pull, answered = kind != Kind::push;
+    const Backend::Mark read_after = mark_for(function, data), written_after = mark_for(function, values);
     std::lock_guard lock(mutex_);
     check(function, key, pushes);
     Request& request = requests_[++last_];
     request.key = key;
     request.kind = kind;
     request.values = values;
+    request.after = written_after;
     request.round = pushes_[key].made + pushes;
     for (const std::size_t part : table_.keys[key].parts) {
         const PartPlace& place = table_.parts[part];
@@ -111,6 +132,7 @@ tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Ki
         if (data != nullptr) {
             letter.data = data + (pushes ? place.first * size_of(place.push_type) : place_of(part, true));
             letter.bytes = pushes ? place.push_bytes() : Snapshot(settings_, place).bytes;
+            letter.after = read_after;
             s.sending.emplace(last_, part);
         }
         if (answered) s.awaited.emplace(last_, part);
@@ -223,8 +245,13 @@ void Client::send_letters(Server& s) {
         lock.unlock();
         bool sent = true;
         try {
+            const std::byte* data = letter.data;
+            if (letter.after) {
+                s.up->fetch(data, letter.bytes, letter.after);
+                data = s.up->room();
+            }
             send(s.link.up, to_server, letter.header);
-            if (letter.data != nullptr) send(s.link.up, to_server, letter.data, letter.bytes);
+            if (data != nullptr) send(s.link.up, to_server, data, letter.bytes);
         } catch (...) {
             hang_up(s);
             sent = false;
@@ -278,6 +305,7 @@ bool Client::take(Server& s, const Header& header) {
     if (header.kind == Kind::beat) return true;
     if (header.kind == Kind::failure) throw said_by(s, header).error();
     std::byte* to = nullptr;
+    Backend::Mark after;
     Kind asked = Kind::pull;
     {
         std::lock_guard lock(mutex_);
@@ -287,6 +315,7 @@ bool Client::take(Server& s, const Header& header) {
         }
         if (!s.awaited.contains({header.ticket, header.part})) unexpected("is one that nobody waits for");
         to = requests_.at(header.ticket).values;
+        after = requests_.at(header.ticket).after;
         asked = requests_.at(header.ticket).kind;
     }
     std::optional<Failure> error;
@@ -296,7 +325,11 @@ bool Client::take(Server& s, const Header& header) {
         const PartPlace& place = table_.parts[header.part];
         const bool whole = answer == Kind::snapshot;
         const std::size_t bytes = whole ? Snapshot(settings_, place).bytes : place.bytes();
-        if (answer != Kind::stored) receive(s.link.down, to_server, to + place_of(header.part, whole), bytes);
+        if (answer != Kind::stored) {
+            std::byte* const at = to + place_of(header.part, whole);
+            receive(s.link.down, to_server, after ? s.down->room() : at, bytes);
+            if (after) s.down->store(at, bytes, after);
+        }
     } else if (header.kind == Kind::refusal) {
         const Failure why = said_by(s, header);
         error = Failure{why.code, name_of(s) + ": " + why.words};

@@ -13,15 +13,41 @@
 
 #include "base/caught.hpp"
 #include "base/thread.hpp"
+#include "dp/backend.hpp"
+#include "dp/memory.hpp"
 #include "dp/ps/link.hpp"
 
 namespace tutti::dp::ps {
 
+/// Copies between a GPU's memory and pinned host memory, on a stream of its own. One thread at a time.
+class Carrier {
+  public:
+    /// bytes: the most that are carried at once.
+    Carrier(int device, const BackendPtr& pinned, std::size_t bytes)
+        : gpu_(gpu_backend_beside(device)), room_(pinned, bytes) {}
+    std::byte* room() const { return room_.base(); }
+    /// Copies to, or from, room() after the work before `after`; complete on return.
+    void fetch(const std::byte* from, std::size_t bytes, const Backend::Mark& after) {
+        gpu_->follow(after);
+        gpu_->copy_now(room(), from, bytes);
+    }
+    void store(std::byte* to, std::size_t bytes, const Backend::Mark& after) {
+        gpu_->follow(after);
+        gpu_->copy_now(to, room(), bytes);
+    }
+
+  private:
+    const BackendPtr gpu_;
+    const Block room_;
+};
+
 /// Owned by the Node. Any number of threads at once, except for the constructor, start() and the destructor.
 class Client {
   public:
-    /// settings and table must outlive this. links: by server.
-    Client(const Settings& settings, const Table& table, std::vector<Link> links);
+    /// settings and table must outlive this. links: by server. device: this rank's GPU; callers: its memory, with
+    /// config.stream; nullptr if the rank is on a CPU.
+    Client(const Settings& settings, const Table& table, std::vector<Link> links, int device = TUTTI_DEVICE_CPU,
+           BackendPtr callers = nullptr);
     ~Client();  // as abort(), unless it has left
     void start();
 
@@ -52,6 +78,7 @@ class Client {
         std::size_t key = 0;
         Header::Kind kind = Header::Kind::pull;
         std::byte* values = nullptr;  // where answers are written
+        Backend::Mark after;          // of config.stream, if that is in a GPU's memory; otherwise nullptr
         long long round = 0;          // pushes of the key so far, with this one: where servers only sum, the round
         std::size_t left = 0;         // sends and answers that have not ended
         std::optional<Failure> error;
@@ -61,6 +88,7 @@ class Client {
         Header header;
         const std::byte* data = nullptr;  // `bytes` bytes to send after the header; nullptr if there are none
         std::size_t bytes = 0;
+        Backend::Mark after{};  // of config.stream, if the data is in a GPU's memory; otherwise nullptr
     };
     /// This worker's pushes of a key: how many it has made, and the last of them whose sum it has received.
     struct Pushes {
@@ -75,7 +103,8 @@ class Client {
         std::condition_variable mail;
         Open sending, awaited;  // data not sent yet; answers not received yet
         std::optional<Failure> failure;
-        bool closed = false;  // no more answers will be received
+        bool closed = false;                // no more answers will be received
+        std::unique_ptr<Carrier> up, down;  // of the sender and the receiver; nullptr if this rank is on a CPU
         Thread sender, receiver;
     };
 
@@ -83,6 +112,7 @@ class Client {
     void check(const char* function, std::size_t key, bool pushes) const;
     tuttiPsRequest_t begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
                            std::byte* values, double unscale);
+    Backend::Mark mark_for(const char* function, const void* memory) const;
     std::size_t place_of(std::size_t part, bool snapshot) const;
     std::string name_of(const Server& s) const;
     void send_letters(Server& s);
@@ -97,6 +127,7 @@ class Client {
 
     const Settings& settings_;
     const Table& table_;
+    const BackendPtr callers_;  // nullptr if this rank is on a CPU
     std::vector<std::unique_ptr<Server>> servers_;
 
     mutable std::mutex mutex_;       // guards the members below, and each Server

@@ -7,15 +7,13 @@ namespace tutti::dp::ps {
 void Node::join(Ranks& ranks, tuttiComm_t comm, const Request& request) {
     int device = TUTTI_DEVICE_CPU;
     must(tuttiCommDevice(comm, &device));
-    const bool on_gpu = device != TUTTI_DEVICE_CPU;
     const Verdict mine = Verdict::of([&] {
         if (request.refusal) throw *request.refusal;
     });
-    ranks.join(comm, Ranks::meet(comm, on_gpu, mine));
+    ranks.join(comm, Ranks::meet(comm, device != TUTTI_DEVICE_CPU, mine));
+    // An Engine agrees here, too: ranks whose config.onArrival differs go on alike until they compare their options.
     ranks.all_or_none([&] {
-        if (on_gpu && request.on_cpus)
-            fail(tuttiInvalidUsage, "%s: rank %d is on device %d, but config.onArrival is for CPUs", request.function,
-                 ranks.rank(), device);
+        if (device != TUTTI_DEVICE_CPU) gpu_backend(device, request.settings.stream);  // throws unless it is the GPU's
     });
 }
 
@@ -29,26 +27,32 @@ Node::Node(Request request, tuttiComm_t comm) : settings_(std::move(request.sett
         for (const Key& key : request.keys) texts.push_back(key.describe());
     }
     ranks.agree_on(request.function, request.item, texts);
+    int device = TUTTI_DEVICE_CPU;
+    must(tuttiCommDevice(comm, &device));
+    const BackendPtr callers = device == TUTTI_DEVICE_CPU ? nullptr : gpu_backend(device, settings_.stream);
     ranks.all_or_none([&] { table_ = deal(std::move(request.keys), settings_.partBytes, settings_.servers); });
     Links links = make_links(ranks, settings_);
     ranks.all_or_none([&] {
         if (!links.as_server.empty())
             server_ =
                 std::make_unique<Server>(settings_, table_, settings_.server_of(rank_), std::move(links.as_server));
-        if (!links.as_worker.empty()) client_ = std::make_unique<Client>(settings_, table_, std::move(links.as_worker));
+        if (!links.as_worker.empty())
+            client_ = std::make_unique<Client>(settings_, table_, std::move(links.as_worker), device, callers);
     });
     if (request.fill)
         request.fill(settings_, table_, server_.get());
     else if (!settings_.only_sums())
-        spread_initial_values(ranks);
+        spread_initial_values(ranks, callers.get());
     ranks.all_or_none([&] {
         if (server_) server_->start();
         if (client_) client_->start();
     });
 }
 
-/// Sends the initial values from rank 0 to the server of each part. Collective.
-void Node::spread_initial_values(const Ranks& ranks) {
+/// Sends the initial values from rank 0 to the server of each part. callers: a GPU's memory; nullptr if this rank is on
+/// a CPU. Collective.
+void Node::spread_initial_values(const Ranks& ranks, Backend* callers) {
+    std::vector<std::byte> fetched;
     std::vector<std::uint8_t> given(table_.keys.size());
     for (std::size_t k = 0; k < given.size(); ++k) given[k] = table_.keys[k].initial != nullptr;
     ranks.broadcast(std::span(given), 0);
@@ -57,8 +61,13 @@ void Node::spread_initial_values(const Ranks& ranks) {
         const int owner = settings_.server_ranks[static_cast<std::size_t>(place.server)];
         if (!given[place.key] || (rank_ != 0 && rank_ != owner)) continue;
         std::byte* const to = rank_ == owner ? server_->initial(p) : nullptr;
-        const std::byte* const from =
+        const std::byte* from =
             static_cast<const std::byte*>(table_.keys[place.key].initial) + place.first * size_of(place.type);
+        if (rank_ == 0 && callers != nullptr && is_on_gpu(table_.keys[place.key].initial)) {
+            fetched.resize(place.bytes());
+            callers->copy_now(fetched.data(), from, fetched.size());
+            from = fetched.data();
+        }
         if (owner == 0)
             std::memcpy(to, from, place.bytes());
         else if (rank_ == 0)

@@ -18,7 +18,6 @@ class Node {
         Settings settings;
         std::vector<Key> keys;
         std::optional<Error> refusal;            // if set, Create throws it on all ranks
-        bool on_cpus = false;                    // refuse ranks on GPUs
         const char* function = "tuttiPsCreate";  // for error texts
         const char* item = "key";                // for error texts
         /// What must be equal on all ranks, as for Ranks::agree_on(). Empty: the settings and the keys.
@@ -27,7 +26,7 @@ class Node {
         /// before it starts; nullptr if it is none. Collective.
         std::function<void(const Settings& settings, const Table& table, Server* server)> fill{};
     };
-    /// Joins `ranks` over comm, unless one rank refuses, or is on a GPU although request.on_cpus. Then all ranks throw.
+    /// Joins `ranks` over comm, unless one rank refuses. Then all ranks throw.
     static void join(Ranks& ranks, tuttiComm_t comm, const Request& request);
     /// Collective. comm is used only in the constructor. If one rank refuses, all ranks throw.
     Node(Request request, tuttiComm_t comm);
@@ -62,7 +61,7 @@ class Node {
     std::size_t state_bytes() const { return server_ ? server_->state_bytes() : 0; }
 
   private:
-    void spread_initial_values(const Ranks& ranks);
+    void spread_initial_values(const Ranks& ranks, Backend* callers);
 
     Settings settings_;
     Table table_;

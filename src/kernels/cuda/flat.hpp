@@ -8,6 +8,7 @@
 #include "base/types.hpp"
 #include "kernels/cuda/formats.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/exact.hpp"
 #include "kernels/update.hpp"
 
 namespace tutti::gpu {
@@ -21,7 +22,7 @@ enum class FlatOp : std::uint8_t {
     scale,     // to *= fp8_scale(the float at from, number)
     unscale,   // to /= fp8_scale(the float at from, number)
     clamp,     // to, limited to [-number, number]; NaNs stay
-    squares,   // result[t] = the sum of squares of tile t of from, in fp64
+    squares,   // result = the exact sum of squares of `from`, as words: see flat_sums()
     bad,       // result[t] = the index of the first NaN or infinity of tile t of from; count if there is none
     largest,   // result[t] = {the greatest magnitude of tile t of from, in fp32; 0}
     sgd,       // to = the value after an optimizer step, with from as gradients
@@ -42,8 +43,8 @@ struct Flat {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::uint64_t count = 0;
-    std::byte* result = nullptr;  // 8 bytes for each tile, see FlatOp
-    double number = 0;
+    std::byte* result = nullptr;  // 8 bytes for each tile, see FlatOp; those of flat_sums() for `squares`
+    double number = 0;            // squares: how many are added as doubles (kernels/exact.hpp)
     // Of optimizers; master and state are fp32 or fp64 as the computation.
     std::byte* master = nullptr;  // the values that are updated and then rounded to `to`; nullptr if `to` is updated
     std::byte* state[2] = {nullptr, nullptr};  // moments
@@ -57,9 +58,19 @@ inline std::uint64_t flat_tiles(std::uint64_t count) {
 inline constexpr int flat_team = 16;  // threads that share a tile
 inline constexpr int flat_teams = 16;
 
+inline constexpr unsigned flat_doubles = 1024;  // of squares, in one sum
+inline constexpr unsigned flat_lanes = 4;       // sums of which such a double is made
+
+/// FlatOp::squares makes so many sums, each of ExactLimbs::words integers of 64 bits. They are to be added up.
+inline std::uint64_t flat_sums(std::uint64_t count, int together) {
+    const std::uint64_t each = flat_doubles * static_cast<std::uint64_t>(together);
+    return (count + each - 1) / each;
+}
+
 /// The shared memory of a block.
 struct FlatShared {
     std::uint64_t word[flat_team * flat_teams];
+    double few[flat_doubles], lane[flat_threads * flat_lanes];
 };
 
 namespace detail {
@@ -227,35 +238,86 @@ template <class T>
 TUTTI_DEVICE std::uint64_t strided(const Flat& f, std::uint64_t tile, int first) {
     const std::uint64_t begin = tile * flat_tile;
     const std::uint64_t end = f.count - begin < flat_tile ? f.count : begin + flat_tile;
-    double sum = 0;
     float most = 0;
     for (std::uint64_t i = begin + static_cast<std::uint64_t>(first); i < end; i += flat_team) {
         T v[4];
         load(f.from_type, f.from, i, 1, v);
         const float magnitude = static_cast<float>(v[0] < 0 ? -v[0] : v[0]);
-        if (f.op == FlatOp::squares)
-            sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
-        else if (f.op == FlatOp::largest)
+        if (f.op == FlatOp::largest)
             most = magnitude > most ? magnitude : most;
         else if (!(v[0] - v[0] == 0))  // true for finite numbers only
             return i;
     }
-    if (f.op == FlatOp::largest) return bits<std::uint32_t>(most);
-    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : f.count;
+    return f.op == FlatOp::largest ? bits<std::uint32_t>(most) : f.count;
 }
 
-/// Joins the partial results of a team: the sum in the order of its threads, the least index, or the greatest magnitude
-/// (the bits of floats that are not negative are in the order of their values).
+/// Joins the partial results of a team: the least index, or the greatest magnitude (the bits of floats that are not
+/// negative are in the order of their values).
 TUTTI_DEVICE std::uint64_t joined(const Flat& f, const std::uint64_t* found) {
-    double sum = 0;
     std::uint64_t least = f.count, most = 0;
     for (int k = 0; k < flat_team; ++k) {
-        if (f.op == FlatOp::squares) sum += bits<double>(found[k]);
         if (f.op == FlatOp::bad && found[k] < least) least = found[k];
         if (f.op == FlatOp::largest && found[k] > most) most = found[k];
     }
-    if (f.op == FlatOp::largest) return most;
-    return f.op == FlatOp::squares ? bits<std::uint64_t>(sum) : least;
+    return f.op == FlatOp::largest ? most : least;
+}
+
+/// The sum of the squares of every fourth element from `begin` on, before `end`.
+template <class T>
+TUTTI_DEVICE double lane_of(const Flat& f, std::uint64_t begin, std::uint64_t end) {
+    double sum = 0;
+    for (std::uint64_t i = begin; i < end; i += flat_lanes) {
+        T v[4];
+        load(f.from_type, f.from, i, 1, v);
+        sum += static_cast<double>(v[0]) * static_cast<double>(v[0]);
+    }
+    return sum;
+}
+
+/// Makes `count` doubles of squares, the first of which begins at element `first` of the array: each in four lanes, as
+/// dp/exact_sum.cpp does. Threads side by side read elements side by side.
+template <class T>
+TUTTI_DEVICE void few_squares(const Flat& f, std::uint64_t first, unsigned count, FlatShared& shared) {
+    const std::uint64_t together = static_cast<std::uint64_t>(f.number);
+    for (unsigned done = 0; done < count; done += flat_threads) {
+        const unsigned here = count - done < flat_threads ? count - done : flat_threads;
+        for (unsigned item = thread(); item < here * flat_lanes; item += threads()) {
+            const std::uint64_t begin = first + (done + item / flat_lanes) * together;
+            const std::uint64_t end = begin + together < f.count ? begin + together : f.count;
+            shared.lane[item] = lane_of<T>(f, begin + item % flat_lanes, end);
+        }
+        sync();
+        for (unsigned i = thread(); i < here; i += threads()) {
+            const double* const lane = shared.lane + i * flat_lanes;
+            shared.few[done + i] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+        }
+        sync();
+    }
+}
+
+/// The block makes doubles of squares; then its threads share the words of their sum, and the doubles.
+template <class T>
+TUTTI_DEVICE void sums(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
+    constexpr unsigned words = ExactLimbs<T>::words, parts = flat_team * flat_teams / words;
+    const std::uint64_t together = static_cast<std::uint64_t>(f.number), all = (f.count + together - 1) / together;
+    for (std::uint64_t sum = block_number; sum * flat_doubles < all; sum += blocks) {
+        const std::uint64_t first = sum * flat_doubles;
+        const unsigned here = static_cast<unsigned>(all - first < flat_doubles ? all - first : flat_doubles);
+        few_squares<T>(f, first * together, here, shared);
+        for (unsigned item = thread(); item < words * parts; item += threads()) {
+            std::int64_t word = 0;
+            for (unsigned i = item / words; i < here; i += parts)
+                word += part_of<T>(shared.few[i], static_cast<int>(item % words));
+            shared.word[item] = static_cast<std::uint64_t>(word);
+        }
+        sync();
+        for (unsigned word = thread(); word < words; word += threads()) {
+            std::uint64_t result = 0;
+            for (unsigned part = 0; part < parts; ++part) result += shared.word[part * words + word];
+            __builtin_memcpy(__builtin_assume_aligned(f.result + 8 * (sum * words + word), 8), &result, 8);
+        }
+        sync();
+    }
 }
 
 template <class T>
@@ -280,9 +342,12 @@ TUTTI_DEVICE void tiles(const Flat& f, unsigned block_number, unsigned blocks, F
 
 /// Called by all threads of block `block_number` of `blocks`.
 TUTTI_DEVICE void run_flat(const Flat& f, unsigned block_number, unsigned blocks, FlatShared& shared) {
-    const bool by_tiles = f.op == FlatOp::squares || f.op == FlatOp::bad || f.op == FlatOp::largest;
-    const bool wide = (by_tiles ? f.from_type : f.to_type) == DataType::float64;
-    if (by_tiles)
+    const bool by_tiles = f.op == FlatOp::bad || f.op == FlatOp::largest, adds_up = f.op == FlatOp::squares;
+    const bool wide = (by_tiles || adds_up ? f.from_type : f.to_type) == DataType::float64;
+    if (adds_up)
+        wide ? detail::sums<double>(f, block_number, blocks, shared)
+             : detail::sums<float>(f, block_number, blocks, shared);
+    else if (by_tiles)
         wide ? detail::tiles<double>(f, block_number, blocks, shared)
              : detail::tiles<float>(f, block_number, blocks, shared);
     else
