@@ -69,9 +69,10 @@ class Right(unittest.TestCase):
 
     def test_puts(self):
         command = [TUTTI_RUN, "-n", "4", os.path.join(os.path.dirname(PERF), "put_check"), "--transport", "verbs"]
-        done = run([*command, "-n", "50"])
+        done = run([*command, "-n", "50"], dict(os.environ, TUTTI_DEBUG="INFO"))
         self.assertEqual(done.returncode, 0, done.both)
         self.assertIn("4 ranks on cpu: OK", done.stdout)
+        self.assertRegex(done.both, r"verbs: rxe\d lets peers write and read the \d+ bytes of a window")
 
     def test_paths_are_measured_by_verbs_and_by_tcp(self):
         address = subprocess.run(["ip", "-4", "-o", "address", "show", "rdma0"], capture_output=True, text=True,
