@@ -103,7 +103,7 @@ class Right(unittest.TestCase):
         before = packets("rdma0")
         said = self.right(2, adapters=ACROSS)
         self.assertGreater(packets("rdma0") - before, 500)
-        self.assertRegex(said, r"verbs: rxe0 port 1, address 1: 10\.77\.0\.1")
+        self.assertRegex(said, r"verbs: rxe0 port 1, [\d.]+ Gbit/s, address 1: 10\.77\.0\.1")
         self.assertRegex(said, r"messages with rank 1 .*, by verbs, rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1 "
                                r"\(10\.77\.0\.2\)")
 
