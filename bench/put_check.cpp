@@ -1,7 +1,10 @@
 // put_check: one-sided operations put what they should where they should, signals come no earlier than the data, and
 // gets bring back what was put. Ranks are threads (-t) of processes (tutti-run); those on GPUs share the devices that
 // there are. Prints how long a signal takes there and back, and a small get.
+#include <sys/mman.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -18,6 +21,22 @@ using perf::expect;
 
 constexpr std::size_t sizes[] = {1, 8, 4097, 65'540, 300'001, 4'000'012};
 constexpr std::size_t largest = 4'000'012, slack = 16;
+
+/// Memory that adapters are not given, since it could be remapped.
+class SharedPages {
+  public:
+    explicit SharedPages(std::size_t bytes)
+        : bytes_(bytes), base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+        if (base_ == MAP_FAILED) perf::fail(perf::exit_wrong, "put_check: there is no memory");
+    }
+    ~SharedPages() { munmap(base_, bytes_); }
+    SharedPages(const SharedPages&) = delete;
+    void* data() const { return base_; }
+
+  private:
+    const std::size_t bytes_;
+    void* const base_;
+};
 
 /// What rank puts in round number `round`.
 std::byte value(int rank, int round, std::size_t i) {
@@ -48,13 +67,14 @@ class Rank {
     Rank(const Rank&) = delete;
 
     /// False, and what is wrong on the standard error, if something is.
-    bool run(int rounds) {
+    bool run(int rounds, int turns) {
         int round = 0;
         for (const std::size_t bytes : sizes)
             for (const std::size_t shift : {std::size_t{0}, std::size_t{3}}) put_to_all(bytes, shift, round++);
         if (device_ >= 0) replay(round++);
         ping_pong(rounds);
         time_gets(rounds);
+        if (turns > 0 && world_.ranks() > 1) time_ways(turns);
         return good_;
     }
 
@@ -164,6 +184,55 @@ class Rank {
             std::printf("a signal there and back: %.2f us, mean of %d\n", time.count() / rounds, rounds);
     }
 
+    /// Times puts of rank 0 to rank 1 and gets from there, by turns with its window and with one of memory that no
+    /// adapter takes. The puts of a turn follow each other, and end with a signal back.
+    void time_ways(int turns) {
+        const SharedPages plain(row);
+        tuttiWindow_t other = nullptr;
+        must(tuttiCommWindowRegister(comm_, plain.data(), row, &other, TUTTI_WIN_DEFAULT));
+        std::vector<std::byte> own(row);
+        const Way ways[] = {{"direct", source_.data(), handle_},
+                            {"direct, from memory of its own", own.data(), handle_},
+                            {"copied", own.data(), other}};
+        for (const bool puts : {true, false})
+            for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}, std::size_t{65'536}, largest}) {
+                std::vector<double> times[std::size(ways)];
+                for (int turn = -1; turn < turns; ++turn)  // the first warms up
+                    for (std::size_t w = 0; w < std::size(ways); ++w) {
+                        const double us = time_way(ways[w], bytes, puts);
+                        if (turn >= 0) times[w].push_back(us);
+                    }
+                for (std::size_t w = 0; w < std::size(ways) && rank_ == 0; ++w) {
+                    std::ranges::nth_element(times[w], times[w].begin() + turns / 2);
+                    const double us = times[w][static_cast<std::size_t>(turns / 2)];
+                    std::printf("%s of %zu bytes, %s: %.2f us each, %.1f MB/s\n", puts ? "puts" : "gets", bytes,
+                                ways[w].name, us, static_cast<double>(bytes) / us);
+                }
+            }
+        world_.barrier(thread_);
+        must(tuttiCommWindowDeregister(comm_, other));
+    }
+
+    struct Way {
+        const char* name;
+        std::byte* local;
+        tuttiWindow_t window;
+    };
+    /// Microseconds for one of several.
+    double time_way(const Way& way, std::size_t bytes, bool puts) {
+        const int count = static_cast<int>(std::clamp<std::size_t>(largest / bytes, 4, 64));
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < count && rank_ == 0; ++i)
+            must(puts ? tuttiPutSignal(way.local, bytes, tuttiUint8, 1, way.window, 0, 2, 0, 0, comm_, stream_)
+                      : tuttiGet(way.local, bytes, tuttiUint8, 1, way.window, 0, 0, 0, comm_, stream_));
+        if (puts && rank_ == 0) wait({{1, 1, 3, 0}});
+        if (puts && rank_ == 1) {
+            wait({{count, 0, 2, 0}});
+            must(tuttiSignal(0, 3, 0, 0, comm_, stream_));
+        }
+        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
+    }
+
     /// Rank 0 from rank 1, which does nothing.
     void time_gets(int rounds) {
         constexpr std::size_t bytes = 8;
@@ -194,12 +263,14 @@ int main(int argc, char** argv) {
         "gets right, and signals in time?");
     perf::Options options;
     std::string device = "cpu";
-    int rounds = 200;
+    int rounds = 200, turns = 0;
     app.add_option("-t,--threads", options.threads, "Ranks of this process")->check(CLI::Range(1, 32));
     app.add_option("--transport", options.transport, "The only one that may be used");
     app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
     app.add_option("-n,--rounds", rounds, "Of the signal that goes there and back, and of gets")
         ->check(CLI::Range(1, 1'000'000));
+    app.add_option("--turns", turns, "Also time puts and gets, with adapters and by copies; only over a network")
+        ->check(CLI::Range(0, 1000));
     CLI11_PARSE(app, argc, argv);
     std::string why;
     if (device == "cuda") options.devices = perf::cuda::devices(options.threads, why);
@@ -208,7 +279,7 @@ int main(int argc, char** argv) {
     std::vector<std::thread> threads;
     std::vector<char> good(static_cast<std::size_t>(options.threads));
     for (int t = 0; t < options.threads; ++t)
-        threads.emplace_back([&, t] { good[static_cast<std::size_t>(t)] = Rank(world, t).run(rounds); });
+        threads.emplace_back([&, t] { good[static_cast<std::size_t>(t)] = Rank(world, t).run(rounds, turns); });
     for (std::thread& thread : threads) thread.join();
     world.leave();
     for (const char each : good)

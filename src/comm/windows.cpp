@@ -7,7 +7,7 @@
 
 #include "base/caught.hpp"
 #include "base/peer_error.hpp"
-#include "transport/net/puts.hpp"
+#include "transport/net/direct_puts.hpp"
 
 namespace tutti {
 namespace {
@@ -15,6 +15,10 @@ namespace {
 /// How much a put or a get copies at a time. A peer that gives up, or closes its part, waits for one such piece at
 /// most.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+
+/// Shorter puts are copied to slots also from memory that adapters know: that takes less time than until the peer's
+/// engine has acknowledged them, which may be on a thread that has to be woken.
+constexpr std::size_t least_reference = std::size_t{1} << 20;
 
 /// How long to wait for the peers of a failed communicator to let go of memory.
 constexpr std::chrono::seconds brief{10};
@@ -194,7 +198,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
         try {
             if (!trouble) part = open_part(bytes);
             if (!trouble && gpu_ == nullptr && connections_.engine() != nullptr)
-                connections_.arena().lent().lend(part.gate, part.key, {static_cast<std::byte*>(buffer), bytes});
+                connections_.engine()->lend(part.gate, part.key, {static_cast<std::byte*>(buffer), bytes});
         } catch (...) {
             trouble = caught();
         }
@@ -286,18 +290,20 @@ void Windows::refuse_left(const OneSided& o) const {
                 o.peer);
 }
 
-/// Sends a put or a signal as messages to the peer's engine (net/puts.hpp), as many as there is room for. True if that
-/// was all of it.
+/// Sends a put or a signal as messages to the peer's engine (net/puts.hpp), as many as there is room for. Data that
+/// adapters know are not copied to slots, so they must be acknowledged before the put ends. True if it has ended.
 bool Windows::send(const OneSided& o, std::size_t& done) {
     Sender& sender = *connections_.connection(o.peer, one_sided_channel).sender;
+    Link& link = *connections_.linked(o.peer).link;
+    if (o.bytes > 0 && done == o.bytes) return sender.settled();
     const std::size_t most = connections_.arena().slot() - net::put_header_in_slot;
     const bool inlined = sizeof(net::PutHeader) + o.bytes <= inline_bytes;
     while (true) {
         refuse_left(o);
         if (!sender.ready(!inlined)) return false;
         const std::size_t size = std::min(most, o.bytes - done);
-        net::PutHeader put{
-            .offset = o.offset + done, .gate = 0, .key = 0, .signal = 0, .raises = 0, .asks = 0, .zero = {}};
+        net::PutHeader put{};
+        put.offset = o.offset + done;
         if (size > 0) {
             const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
             put.gate = part.gate, put.key = part.key;
@@ -305,13 +311,19 @@ bool Windows::send(const OneSided& o, std::size_t& done) {
         put.signal = static_cast<std::uint8_t>(o.signal);
         put.raises = done + size == o.bytes;
         const std::size_t before = inlined ? sizeof put : net::put_header_in_slot;
-        std::byte* const message = inlined ? sender.cell().payload : sender.slot();
-        std::memcpy(message, &put, sizeof put);
-        if (size > 0) std::memcpy(message + before, o.from + done, size);
-        sender.commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(before + size), 0);
+        Kind kind = inlined ? Kind::inlined : Kind::slot;
+        if (o.bytes >= least_reference && link.puts_from(o.from + done, size, put.gate, put.key)) {
+            kind = Kind::reference;
+            net::refer_to(sender.cell(), put, o.from + done);
+        } else {
+            std::byte* const message = inlined ? sender.cell().payload : sender.slot();
+            std::memcpy(message, &put, sizeof put);
+            if (size > 0) std::memcpy(message + before, o.from + done, size);
+        }
+        sender.commit(kind, static_cast<std::uint32_t>(before + size), 0);
         sender.ring();
         done += size;
-        if (put.raises == 1) return true;
+        if (put.raises == 1) return sender.settled();
     }
 }
 
@@ -324,8 +336,8 @@ bool Windows::ask(const OneSided& o) {
     if (!sender.ready(false)) return false;
     awaited.expect(o.peer, {o.to, o.bytes});
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
-    const net::PutHeader request{
-        .offset = o.offset, .gate = part.gate, .key = part.key, .signal = 0, .raises = 0, .asks = 1, .zero = {}};
+    net::PutHeader request{};
+    request.offset = o.offset, request.gate = part.gate, request.key = part.key, request.asks = 1;
     const std::uint64_t bytes = o.bytes;
     std::byte* const message = sender.cell().payload;
     std::memcpy(message, &request, sizeof request);

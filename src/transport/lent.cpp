@@ -1,15 +1,17 @@
 #include "transport/lent.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/result.hpp"
 
 namespace tutti {
 
-void LentMemory::lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) {
+void LentMemory::lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory, std::span<std::byte> reach,
+                      std::vector<Registered> known) {
     const std::lock_guard lock(mutex_);
     if (gate >= parts_.size()) parts_.resize(gate + std::size_t{1});
-    parts_[gate] = {key, memory};
+    parts_[gate] = {key, memory, reach, std::move(known)};
 }
 
 void LentMemory::take_back(std::uint32_t gate) {
@@ -19,7 +21,16 @@ void LentMemory::take_back(std::uint32_t gate) {
 
 void LentMemory::take_all_back() {
     const std::lock_guard lock(mutex_);
-    std::ranges::fill(parts_, Part{});
+    parts_.clear();
+}
+
+std::optional<LentMemory::Reach> LentMemory::reach(std::uint32_t gate, std::uint32_t key, const void* adapter) {
+    const std::lock_guard lock(mutex_);
+    if (gate >= parts_.size() || key == 0 || parts_[gate].key != key) return std::nullopt;
+    const Part& part = parts_[gate];
+    const auto known = std::ranges::find(part.known, adapter, &Registered::adapter);
+    if (known == part.known.end()) return std::nullopt;
+    return Reach{part.reach, static_cast<std::uint64_t>(part.reach.data() - part.memory.data()), known->remote_key};
 }
 
 /// Hold mutex_.
@@ -78,6 +89,13 @@ AwaitedMemory::State AwaitedMemory::state(Rank peer) {
     if (found == gets_.end() || found->second.empty()) return {};
     const Get& first = found->second.front();
     return {found->second.size(), first.answered, first.rest.size()};
+}
+
+std::size_t AwaitedMemory::unanswered(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = gets_.find(peer);
+    if (found == gets_.end()) return 0;
+    return static_cast<std::size_t>(std::ranges::count(found->second, false, &Get::answered));
 }
 
 bool AwaitedMemory::fill(Rank peer, std::span<const std::byte> data) {

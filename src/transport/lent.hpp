@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,14 +17,33 @@
 
 namespace tutti {
 
+/// Memory that is registered with a network's adapter, so that peers' adapters write and read it.
+struct Registered {
+    const void* adapter = nullptr;
+    std::uint32_t remote_key = 0;  // that peers have to name
+    std::shared_ptr<void> owner;   // ends the registration; then no adapter writes the memory any more
+};
+
 /// The rank's parts of windows, by gate. Part of its arena. Any thread; has a lock of its own.
 class LentMemory {
   public:
-    /// Lends memory to the engine until it is taken back. key: not 0; an access has to name the same.
-    void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory);
-    /// When this has returned the engine does not touch the memory any more. Without effect if it is not lent.
+    /// Lends memory to the engine until it is taken back. key: not 0; an access has to name the same. known:
+    /// registrations of `reach`, which is the memory or a part of it.
+    void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory, std::span<std::byte> reach = {},
+              std::vector<Registered> known = {});
+    /// When this has returned neither the engine nor an adapter touches the memory any more. Without effect if it is
+    /// not lent.
     void take_back(std::uint32_t gate);
     void take_all_back();
+
+    /// The bytes of a part that peers' adapters can write and read by way of one adapter of this rank.
+    struct Reach {
+        std::span<std::byte> memory;
+        std::uint64_t offset;  // of memory in the part
+        std::uint32_t remote_key;
+    };
+    /// nullopt if the part is not lent under that key, or not registered with that adapter.
+    std::optional<Reach> reach(std::uint32_t gate, std::uint32_t key, const void* adapter);
 
     enum class Access { done, not_lent, out_of_bounds };
     /// Copies data to, or from, `offset` bytes into the part of that gate; nothing unless the result is done.
@@ -37,7 +58,8 @@ class LentMemory {
 
     struct Part {
         std::uint32_t key = 0;  // 0: not lent
-        std::span<std::byte> memory = {};
+        std::span<std::byte> memory = {}, reach = {};
+        std::vector<Registered> known = {};  // never copied, since the registrations have to end with the loan
     };
     std::mutex mutex_;         // guards parts_, and is held while one message's data are copied
     std::vector<Part> parts_;  // by gate
@@ -61,6 +83,8 @@ class AwaitedMemory {
         std::size_t missing = 0;  // bytes that the oldest still lacks
     };
     State state(Rank peer);
+    /// How many gets from that peer are not complete.
+    std::size_t unanswered(Rank peer);
 
     /// Takes the next answer from that peer. False if nothing, or less, was asked for.
     bool fill(Rank peer, std::span<const std::byte> data);

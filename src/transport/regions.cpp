@@ -251,6 +251,17 @@ std::shared_ptr<Region> find_region(const void* pointer, std::size_t size) {
     return region;
 }
 
+std::span<std::byte> part_in_region(std::span<std::byte> memory) {
+    std::byte *const begin = memory.data(), *const end = begin + memory.size();
+    std::shared_lock lock(table().mutex);
+    for (const auto& [base, region] : table().by_base) {
+        std::byte *const first = std::max(begin, region->base()), *const last =
+                                                                      std::min(end, region->base() + region->size());
+        if (first < last) return {first, last};
+    }
+    return {};
+}
+
 std::uint64_t freed_regions() {
     return table().freed.load(std::memory_order_acquire);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/os.hpp"
 
@@ -59,6 +60,9 @@ void deregister_memory(void* registration);
 
 /// The region that holds all of [pointer, pointer + size); nullptr if there is none.
 std::shared_ptr<Region> find_region(const void* pointer, std::size_t size);
+
+/// The part of memory that lies in a region; in the first one if there are several. Empty if there is none.
+std::span<std::byte> part_in_region(std::span<std::byte> memory);
 
 /// Calls a function for every region that is freed, on the thread that frees it, while the memory is still there.
 class RegionWatch {

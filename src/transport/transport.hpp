@@ -93,6 +93,9 @@ class Engine {
     /// Has `listener` called on the service thread, once, with the error that poll() would throw. nullptr: it is not
     /// called any more.
     virtual void on_loss(std::function<void(const Error&)> listener) = 0;
+    /// Lends this rank's part of a window to peers on other hosts: see LentMemory. Where adapters take the memory,
+    /// those of peers write it.
+    virtual void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) = 0;
     /// The rank gives up. When this has returned no peer writes to its user's buffers.
     virtual void withdraw() = 0;
 };
@@ -139,6 +142,12 @@ class Link {
 
     /// Names this rank's memory [pointer, pointer + size) for the peer. False if the peer can't see it.
     virtual bool refer(const void* pointer, std::size_t size, Reference& out) = 0;
+
+    /// Whether adapters write puts to that window (its gate and key at the peer) from [pointer, pointer + size).
+    virtual bool puts_from([[maybe_unused]] const void* pointer, [[maybe_unused]] std::size_t size,
+                           [[maybe_unused]] std::uint32_t gate, [[maybe_unused]] std::uint32_t key) {
+        return false;
+    }
 
     /// Where this process sees memory that the peer has named. Valid only within the step that asks. Throws
     /// tuttiRemoteError if it is gone.

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "adapters.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
@@ -60,10 +61,11 @@ void on_threads(int ranks, const std::function<void(tuttiComm_t, int)>& body, co
 
 /// Two ranks, driven by this thread, and the windows of one int vector each.
 struct Pair {
+    const Adapters adapters;
     std::vector<tuttiComm_t> comms;
     std::vector<int> memory[2] = {std::vector<int>(16), std::vector<int>(16)};
     tuttiWindow_t windows[2] = {};
-    explicit Pair(const char* transport = nullptr) : comms(harness::make_comms(2, transport)) {
+    explicit Pair(const char* transport = nullptr) : adapters(transport), comms(harness::make_comms(2, transport)) {
         REQUIRE(tuttiGroupStart() == tuttiSuccess);
         for (size_t r = 0; r < 2; ++r)
             REQUIRE(tuttiCommWindowRegister(comms[r], memory[r].data(), 64, &windows[r], TUTTI_WIN_DEFAULT) ==
@@ -119,7 +121,8 @@ void gets_from_all(tuttiComm_t comm, int rank, int ranks, int* memory, size_t co
 }  // namespace
 
 TEST_CASE("ranks put to each other's windows and get from them, and signals say when what was put is there") {
-    const char* const transport = GENERATE(as<const char*>(), "local", "shm", "tcp");
+    const char* const transport = GENERATE(from_range(shared_memory_and_networks()));
+    const Adapters adapters(transport);
     constexpr int ranks = 3;
     on_threads(
         ranks,
@@ -173,7 +176,7 @@ TEST_CASE("windows that a group registers are matched in the order of its calls"
 
 TEST_CASE("a signal says that all puts before it are there, also by other signals") {
     constexpr int puts = 200;
-    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    Pair pair(GENERATE(from_range(local_and_networks())));
     std::vector<int> memory(puts);
     tuttiWindow_t windows[2];
     harness::run(2, [&](int rank) {
@@ -198,7 +201,7 @@ TEST_CASE("a signal says that all puts before it are there, also by other signal
 }
 
 TEST_CASE("gets, puts and signals to one peer take place in the order of their calls") {
-    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    Pair pair(GENERATE(from_range(local_and_networks())));
     tuttiComm_t comm = pair.comms[0];
     const std::vector<int> data[4] = {{1}, {2}, {3}, {9}};
     std::vector<int> got[3] = {{0}, {0}, {0}};
@@ -230,7 +233,8 @@ TEST_CASE("gets, puts and signals to one peer take place in the order of their c
 }
 
 TEST_CASE("who gets after a signal sees what came before it, also of other ranks") {
-    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    const char* const transport = GENERATE(from_range(local_and_networks()));
+    const Adapters adapters(transport);
     constexpr int rounds = 100;
     on_threads(
         3,
@@ -258,7 +262,7 @@ TEST_CASE("who gets after a signal sees what came before it, also of other ranks
 }
 
 TEST_CASE("waits take the signals that they have waited for") {
-    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    Pair pair(GENERATE(from_range(local_and_networks())));
     tuttiComm_t comm = pair.comms[1];
     for (int i = 0; i < 5; ++i) REQUIRE(tuttiSignal(1, 0, 0, 0, pair.comms[0], nullptr) == tuttiSuccess);
     REQUIRE(tuttiSignal(1, 2, 0, 0, pair.comms[0], nullptr) == tuttiSuccess);
@@ -279,7 +283,7 @@ TEST_CASE("waits take the signals that they have waited for") {
 }
 
 TEST_CASE("in a group waits and puts are under way at once, on a stream in their order") {
-    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    Pair pair(GENERATE(from_range(local_and_networks())));
     std::vector<int> data[2] = {{1, 2, 3}, {4, 5, 6}}, sum(3);
     REQUIRE(tuttiGroupStart() == tuttiSuccess);
     for (int r = 0; r < 2; ++r) {
@@ -402,7 +406,7 @@ TEST_CASE("one-sided calls that are wrong are refused before they have any effec
 }
 
 TEST_CASE("a get from a window that one rank has deregistered fails, and says so") {
-    Pair pair(GENERATE(as<const char*>(), "local", "tcp"));
+    Pair pair(GENERATE(from_range(local_and_networks())));
     std::vector<int> got(16, -1);
     REQUIRE(get(got, 1, pair.windows[0], 0, pair.comms[0]) == tuttiSuccess);
     CHECK(got == std::vector<int>(16));
@@ -428,7 +432,7 @@ TEST_CASE("a window that one rank has deregistered takes no puts") {
 }
 
 TEST_CASE("a put over a network that comes too late is refused, and its communicator told of it") {
-    Pair pair("tcp");
+    Pair pair(GENERATE(from_range(networks())));
     std::vector<int> other(8);
     tuttiWindow_t others[2];
     harness::run(2, [&](int rank) {
@@ -449,7 +453,7 @@ TEST_CASE("a put over a network that comes too late is refused, and its communic
 
 TEST_CASE("puts and gets over a network need nothing of the other rank, which does something else") {
     constexpr size_t count = 4'000'000;  // of many slots: credits come from the other rank's service thread
-    Pair pair("tcp");
+    Pair pair(GENERATE(from_range(networks())));
     std::vector<int> memory(count), data(count, 3);
     tuttiWindow_t windows[2];
     harness::run(2, [&](int rank) {
@@ -507,7 +511,8 @@ TEST_CASE("a rank has as many windows as there may be, and no more") {
 
 TEST_CASE("nobody writes to memory of a window after its owner got it back") {
     const int how = GENERATE(0, 1, 2);  // deregistered, aborted, destroyed
-    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    const char* const transport = GENERATE(from_range(local_and_networks()));
+    const Adapters adapters(transport);
     CAPTURE(how, transport);
     constexpr size_t count = 2'000'000;
     const std::vector<tuttiComm_t> comms = harness::make_comms(2, transport);
@@ -543,7 +548,8 @@ TEST_CASE("nobody writes to memory of a window after its owner got it back") {
 
 TEST_CASE("nobody reads memory of a window after its owner got it back") {
     const int how = GENERATE(0, 1, 2);  // deregistered, aborted, destroyed
-    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    const char* const transport = GENERATE(from_range(local_and_networks()));
+    const Adapters adapters(transport);
     CAPTURE(how, transport);
     constexpr size_t count = 2'000'000, bytes = count * sizeof(int);
     const std::vector<tuttiComm_t> comms = harness::make_comms(2, transport);
@@ -583,7 +589,8 @@ TEST_CASE("nobody reads memory of a window after its owner got it back") {
 }
 
 TEST_CASE("waits for signals that do not come end, and say for whom") {
-    const char* const transport = GENERATE(as<const char*>(), "local", "tcp");
+    const char* const transport = GENERATE(from_range(local_and_networks()));
+    const Adapters adapters(transport);
     std::atomic<int> told{0};
     const auto leaves = [&](tuttiComm_t comm, int rank) {
         if (rank == 1) must_succeed(tuttiSignal(0, 3, 0, 0, comm, nullptr), "signal");

@@ -19,11 +19,11 @@ Header header_of(fuzz::Input& in) {
         in.fill(&h, sizeof h);
         return h;
     }
-    h.what = static_cast<What>(in.below(9));
+    h.what = static_cast<What>(in.below(10));
     h.channel = static_cast<std::uint8_t>(in.below(8) == 1 ? in.number<std::uint8_t>() : in.below(2));
     h.in_slot = static_cast<std::uint8_t>(in.below(4) == 1 ? in.below(3) : 0);
-    constexpr std::uint32_t lengths[] = {0,    8,          inline_bytes,   inline_bytes + 1,  sizeof(net::Spot),
-                                         1000, slot_bytes, slot_bytes + 1, sizeof(net::Board)};
+    constexpr std::uint32_t lengths[] = {0,    8,          inline_bytes,   inline_bytes + 1,   sizeof(net::Spot),
+                                         1000, slot_bytes, slot_bytes + 1, sizeof(net::Board), sizeof(net::WindowKey)};
     h.bytes = lengths[in.below(std::size(lengths))];
     return h;
 }

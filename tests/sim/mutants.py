@@ -74,10 +74,6 @@ MUTANTS = {
     "sockets not handed over": (
         "nobody looks at the sockets of a rank that sleeps", "transport/net/background.cpp",
         "    if (asleep || pending) {\n        watch();", "    if (asleep || pending) {"),
-    "settled in silence": (
-        "what was taken off the sockets while credits were sent wakes nobody", "transport/net/background.cpp",
-        "        links_.settle();\n        links_.move();\n    }\n    wake(page_->wake_up);",
-        "        links_.settle();\n        links_.move();\n    }"),
     "look at sockets forgotten": (
         "the service thread stops to look although the rank has gone to sleep meanwhile",
         "transport/net/background.cpp",

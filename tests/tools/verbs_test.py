@@ -69,9 +69,10 @@ class Right(unittest.TestCase):
 
     def test_puts(self):
         command = [TUTTI_RUN, "-n", "4", os.path.join(os.path.dirname(PERF), "put_check"), "--transport", "verbs"]
-        done = run([*command, "-n", "50"])
+        done = run([*command, "-n", "50"], dict(os.environ, TUTTI_DEBUG="INFO"))
         self.assertEqual(done.returncode, 0, done.both)
         self.assertIn("4 ranks on cpu: OK", done.stdout)
+        self.assertRegex(done.both, r"verbs: rxe\d lets peers write and read the \d+ bytes of a window")
 
     def test_paths_are_measured_by_verbs_and_by_tcp(self):
         address = subprocess.run(["ip", "-4", "-o", "address", "show", "rdma0"], capture_output=True, text=True,
@@ -102,7 +103,7 @@ class Right(unittest.TestCase):
         before = packets("rdma0")
         said = self.right(2, adapters=ACROSS)
         self.assertGreater(packets("rdma0") - before, 500)
-        self.assertRegex(said, r"verbs: rxe0 port 1, address 1: 10\.77\.0\.1")
+        self.assertRegex(said, r"verbs: rxe0 port 1, [\d.]+ Gbit/s, address 1: 10\.77\.0\.1")
         self.assertRegex(said, r"messages with rank 1 .*, by verbs, rxe0 port 1 \(10\.77\.0\.1\) to rxe1 port 1 "
                                r"\(10\.77\.0\.2\)")
 

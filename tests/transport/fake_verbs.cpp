@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,12 @@ struct Queue : ibv_cq {
     std::deque<ibv_wc> completions;
     bool armed = false;
 };
+/// A send request that outlives post_send().
+struct Posted {
+    ibv_send_wr request;
+    ibv_sge piece;
+    std::vector<std::byte> in_request;
+};
 struct Pair : ibv_qp {
     ibv_qp_state now = IBV_QPS_RESET;
     std::uint32_t peer = 0;
@@ -35,10 +44,13 @@ struct Pair : ibv_qp {
     unsigned untold = 0;  // requests that have ended without a completion
     std::deque<std::uint64_t> receives;
     FakeConnection told = {};
+    unsigned access = 0;         // what the peer may do
+    std::deque<Posted> on_wire;  // FakeVerbs::apart: not carried out yet
 };
 struct Region : ibv_mr {
     std::byte* gpu = nullptr;  // where the adapter sees it, if it is a GPU's
     int access = 0;
+    std::size_t written = 0, read = 0;  // bytes, by peers
 };
 std::map<std::uint32_t, Region*> regions;
 
@@ -105,7 +117,7 @@ bool holds(const Region& region, const void* memory, std::size_t bytes) {
 }
 
 /// The region of that key, if it holds all of this.
-const Region* find_region(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
+Region* find_region(std::uint32_t key, std::uint64_t address, std::size_t bytes) {
     const auto found = regions.find(key);
     if (found == regions.end()) return nullptr;
     const auto begin = reinterpret_cast<std::uintptr_t>(found->second->addr);
@@ -118,7 +130,8 @@ std::byte* at(const Region* region, std::uint64_t address) {
     return region->gpu + (address - reinterpret_cast<std::uintptr_t>(region->addr));
 }
 
-void move(const ibv_sge& piece, const Region* from, const ibv_send_wr& request, const Region* to) {
+void move(const ibv_sge& piece, const Region* from, const ibv_send_wr& request, Region* to) {
+    to->written += piece.length;
     const std::byte* const body = at(from, piece.addr);
     std::byte* const place = at(to, request.wr.rdma.remote_addr);
     if (to->gpu != nullptr && fake_verbs().late)
@@ -130,17 +143,33 @@ void move(const ibv_sge& piece, const Region* from, const ibv_send_wr& request, 
     ++(to->gpu != nullptr ? tally.sent_to_gpu : tally.sent_to_host);
 }
 
+/// The connection ends for that queue pair, which is told so by a receive that is given back.
+void break_off(Pair& pair) {
+    pair.now = IBV_QPS_ERR;
+    if (pair.receives.empty()) return;
+    ibv_wc completion{};
+    completion.wr_id = pair.receives.front();
+    completion.status = IBV_WC_WR_FLUSH_ERR;
+    completion.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    completion.qp_num = pair.qp_num;
+    pair.receives.pop_front();
+    put(pair.recv_cq, completion);
+}
+
 /// What a write comes to.
 ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     const ibv_sge& piece = request.sg_list[0];
     const bool in_request = (request.send_flags & IBV_SEND_INLINE) != 0;
     const Region* const own = in_request ? nullptr : find_region(piece.lkey, piece.addr, piece.length);
-    if (in_request ? piece.length > from.inline_bytes : own == nullptr) return IBV_WC_LOC_PROT_ERR;
+    const bool is_own = own != nullptr && own->context == from.context;
+    if (in_request ? piece.length > from.inline_bytes : !is_own) return IBV_WC_LOC_PROT_ERR;
     const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    const bool reads = request.opcode == IBV_WR_RDMA_READ;
+    if (reads && (in_request || (own->access & IBV_ACCESS_LOCAL_WRITE) == 0)) return IBV_WC_LOC_PROT_ERR;
     if (immediate && --fake_verbs().frames < 0) return IBV_WC_RETRY_EXC_ERR;
     const auto found = pairs.find(from.peer);
     if (from.now == IBV_QPS_ERR) return IBV_WC_RETRY_EXC_ERR;
-    if (immediate && fake_verbs().cuts > 0 && ++since_cut >= fake_verbs().cut_every) {
+    if ((immediate || reads) && fake_verbs().cuts > 0 && ++since_cut >= fake_verbs().cut_every) {
         since_cut = 0;
         --fake_verbs().cuts;
         from.now = IBV_QPS_ERR;
@@ -150,8 +179,20 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     if (found == pairs.end() || found->second->now < IBV_QPS_RTR || found->second->now == IBV_QPS_ERR)
         return IBV_WC_RETRY_EXC_ERR;
     Pair& to = *found->second;
-    const Region* const theirs = find_region(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length);
-    if (theirs == nullptr || !lets_peers_write(*theirs)) return IBV_WC_REM_ACCESS_ERR;
+    Region* const theirs = find_region(request.wr.rdma.rkey, request.wr.rdma.remote_addr, piece.length);
+    const unsigned needed = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+    if (theirs == nullptr || theirs->context != to.context || (static_cast<unsigned>(theirs->access) & needed) == 0 ||
+        (to.access & needed) == 0) {
+        ++tally.refused;
+        from.now = IBV_QPS_ERR;
+        break_off(to);
+        return IBV_WC_REM_ACCESS_ERR;
+    }
+    if (reads) {
+        std::memcpy(at(own, piece.addr), at(theirs, request.wr.rdma.remote_addr), piece.length);
+        theirs->read += piece.length;
+        return IBV_WC_SUCCESS;
+    }
     move(piece, own, request, theirs);
     if (!immediate) return IBV_WC_SUCCESS;
     if (const auto adapter = from.context->device - devices; adapter < 2) ++tally.writes[adapter];
@@ -166,23 +207,67 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     return IBV_WC_SUCCESS;
 }
 
+/// Carries out the next request of a connection. False if that ends by it.
+bool perform(Pair& pair, const ibv_send_wr& request) {
+    ++pair.untold;
+    const ibv_wc_status status = carry_out(pair, request);
+    if (status == IBV_WC_SUCCESS && !(request.send_flags & IBV_SEND_SIGNALED)) return true;
+    ibv_wc completion{};
+    completion.wr_id = request.wr_id;
+    completion.status = status;
+    completion.opcode = IBV_WC_RDMA_WRITE;
+    completion.qp_num = pair.qp_num;
+    completion.vendor_err = std::exchange(pair.untold, 0U);
+    put(pair.send_cq, completion);
+    return status == IBV_WC_SUCCESS;
+}
+
+/// One request of any connection that has some. False if there is none.
+bool advance_wire() {
+    static std::minstd_rand random;
+    std::vector<Pair*> busy;
+    for (const auto& [number, pair] : pairs)
+        if (!pair->on_wire.empty()) busy.push_back(pair);
+    if (busy.empty()) return false;
+    Pair& pair = *busy[random() % busy.size()];
+    Posted next = std::move(pair.on_wire.front());
+    pair.on_wire.pop_front();
+    if (!next.in_request.empty()) next.piece.addr = reinterpret_cast<std::uintptr_t>(next.in_request.data());
+    next.request.sg_list = &next.piece;
+    if (!perform(pair, next.request)) pair.on_wire.clear();
+    return true;
+}
+
+/// Adapters read what they send when they send it, and what lies in the request at once.
+void put_on_wire(Pair& pair, const ibv_send_wr& request) {
+    static auto& work = *new std::condition_variable;  // the thread waits there to the end
+    static const bool started = [] {
+        std::thread([] {
+            for (;; std::this_thread::yield()) {
+                std::unique_lock lock(mutex);
+                while (!advance_wire()) work.wait(lock);
+            }
+        }).detach();
+        return true;
+    }();
+    static_cast<void>(started);
+    const ibv_sge& piece = request.sg_list[0];
+    pair.on_wire.push_back({request, piece, {}});
+    const auto* const body = reinterpret_cast<const std::byte*>(piece.addr);
+    if ((request.send_flags & IBV_SEND_INLINE) != 0) pair.on_wire.back().in_request.assign(body, body + piece.length);
+    work.notify_one();
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
     if (pair.now != IBV_QPS_RTS && pair.now != IBV_QPS_ERR) return EINVAL;
     for (; request != nullptr; request = request->next) {
-        ++pair.untold;
         if (++pair.requests > pair.most_requests) return ENOMEM;
-        const ibv_wc_status status = carry_out(pair, *request);
-        if (status == IBV_WC_SUCCESS && !(request->send_flags & IBV_SEND_SIGNALED)) continue;
-        ibv_wc completion{};
-        completion.wr_id = request->wr_id;
-        completion.status = status;
-        completion.opcode = IBV_WC_RDMA_WRITE;
-        completion.qp_num = pair.qp_num;
-        completion.vendor_err = std::exchange(pair.untold, 0U);
-        put(pair.send_cq, completion);
-        if (status != IBV_WC_SUCCESS) break;
+        if (fake_verbs().apart || !pair.on_wire.empty())
+            put_on_wire(pair, *request);
+        else if (!perform(pair, *request))
+            break;
     }
     return 0;
 }
@@ -337,6 +422,7 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) pair.access = attributes->qp_access_flags;
     if ((mask & IBV_QP_PKEY_INDEX) != 0) pair.told.pkey_index = attributes->pkey_index;
     if ((mask & IBV_QP_AV) != 0) {
         pair.told.service_level = attributes->ah_attr.sl;
@@ -411,6 +497,22 @@ bool peers_can_write(const void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex);
     return std::ranges::any_of(
         regions, [&](const auto& r) { return lets_peers_write(*r.second) && holds(*r.second, memory, bytes); });
+}
+
+std::size_t written_by_peers(const void* memory) {
+    const std::lock_guard lock(mutex);
+    std::size_t all = 0;
+    for (const auto& [key, region] : regions)
+        if (holds(*region, memory, 1)) all += region->written;
+    return all;
+}
+
+std::size_t read_by_peers(const void* memory) {
+    const std::lock_guard lock(mutex);
+    std::size_t all = 0;
+    for (const auto& [key, region] : regions)
+        if (holds(*region, memory, 1)) all += region->read;
+    return all;
 }
 
 std::vector<FakeConnection> fake_connections() {

@@ -40,6 +40,7 @@ struct FakeVerbs {
     Knob<bool> late = false;                // what is written to GPU memory gets there with land() only
     Knob<int> frames = 1000000;             // writes with immediate before the network is cut
     Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
+    Knob<bool> apart = false;               // requests take their time, and connections overtake each other
     Knob<bool> misplace = false;            // the peer writes immediates of its own making
     Knob<std::uint8_t> address = 3;         // ports are 10.1.2.address
     Knob<std::uint16_t> pkey = 0x8001;      // entry 1 of the table of partition keys; entry 2 is empty
@@ -75,6 +76,10 @@ bool peers_can_write(const void* memory, std::size_t bytes);
 /// A key of a region that holds that byte, whatever it allows; 0: no adapter knows it.
 std::uint32_t key_to(const void* memory);
 
+/// How many bytes peers have written to, or read from, the regions that hold that byte.
+std::size_t written_by_peers(const void* memory);
+std::size_t read_by_peers(const void* memory);
+
 /// What FakeVerbs::late has kept back is there: the flush of a GPU.
 void land();
 
@@ -88,6 +93,7 @@ struct FakeVerbsTally {
     std::size_t registered = 0;
     int sent_from_host = 0, sent_from_gpu = 0;  // bodies of messages
     int sent_to_host = 0, sent_to_gpu = 0;
+    int refused = 0;  // writes to what the peer does not let be written
 };
 FakeVerbsTally fake_verbs_tally();
 

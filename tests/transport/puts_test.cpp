@@ -10,6 +10,8 @@
 
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "transport/net/direct_puts.hpp"
+#include "transport/numbering.hpp"
 
 using namespace tutti;
 using namespace tutti::net;
@@ -346,4 +348,190 @@ TEST_CASE("whatever a peer puts or asks for, nothing around the window is writte
     }
     CHECK(right > 500);
     CHECK(told > 50);
+}
+
+TEST_CASE("data that an adapter has written raise the signal only while the window is lent, and as far as it goes") {
+    const auto written = [](std::uint64_t offset, std::uint64_t bytes, std::size_t length = sizeof bytes) {
+        PutHeader put = header(offset, 4);
+        put.written = 1;
+        std::vector<std::byte> message(sizeof put + length);
+        std::memcpy(message.data(), &put, sizeof put);
+        std::memcpy(message.data() + sizeof put, &bytes, std::min(length, sizeof bytes));
+        return message;
+    };
+    const auto send = [](Window& window, const std::vector<std::byte>& message) {
+        window.send(message.data(), message.size(), true);
+    };
+    Window window;
+    send(window, written(8, 56));
+    CHECK((window.raised(4) == 1 && !window.puts.broken() && window.written() == 0));
+    window.mine->lent().take_back(gate);
+    send(window, written(8, 56));
+    CHECK((window.raised(4) == 1 && !window.puts.broken() && window.puts.due()));
+    for (const auto& wrong : {written(8, 57), written(65, 0), written(1, ~std::uint64_t{0}), written(0, 8, 7)}) {
+        Window other;
+        send(other, wrong);
+        CHECK((other.puts.broken() && other.raised(4) == 0));
+    }
+    Window both;
+    PutHeader put = header(0, 0, false);
+    put.written = put.asks = 1;
+    both.put(put, 8, true);
+    CHECK(both.puts.broken());
+}
+
+TEST_CASE("a peer is told once of each window that it has put into by a slot, if its adapter may write there") {
+    Window window;
+    const int adapter = 0, another = 0;
+    int registered = 0;
+    const auto lend = [&](std::uint32_t number, std::uint32_t its_key) {
+        const std::span<std::byte> memory = std::span(window.memory).subspan(64, 64);
+        const std::shared_ptr<void> owner(&++registered, [](void* count) { --*static_cast<int*>(count); });
+        window.mine->lent().lend(number, its_key, memory, memory.subspan(16, 32), {{&adapter, 99, owner}});
+    };
+    lend(gate, key);
+    window.put(header(0), 8, true);
+    CHECK_FALSE(window.puts.has_window());  // small ones are copied all the same
+    window.put(header(0), 40, false);
+    window.put(header(0), 40, false);
+    const std::optional<WindowKey> told = window.puts.next_window(&adapter);
+    REQUIRE(told);
+    CHECK((told->address == reinterpret_cast<std::uintptr_t>(window.memory.data() + 80) && told->offset == 16));
+    CHECK((told->bytes == 32 && told->gate == gate && told->key == key && told->remote_key == 99));
+    CHECK_FALSE(window.puts.has_window());
+    CHECK_FALSE(window.puts.next_window(&adapter));
+    window.puts.forget_windows();
+    window.put(header(0), 40, false);
+    CHECK_FALSE(window.puts.next_window(&another));
+    CHECK(registered == 1);
+    window.mine->lent().take_back(gate);
+    CHECK(registered == 0);  // before take_back() returns
+    lend(gate, key + 1);
+    window.put({0, gate, key + 1, 0, 1, 0, 0, {}}, 40, false);
+    CHECK(window.puts.next_window(&adapter)->key == key + 1);
+    window.mine->lent().take_all_back();
+    CHECK(registered == 0);
+}
+
+namespace {
+
+/// Rank 0's puts into gate 3, of which bytes 1000 to 2999 lie at address 50'000.
+struct Origin {
+    AwaitedMemory awaited;
+    DirectPuts puts{awaited, 1};
+    std::vector<std::byte> data = std::vector<std::byte>(5000);
+    std::uint32_t next = first_message;
+
+    Origin() { REQUIRE(learn({50'000, 1000, 2000, gate, key, 99, 0})); }
+    bool learn(const WindowKey& window) {
+        std::memcpy(puts.place(), &window, sizeof window);
+        return puts.arrived();
+    }
+    PutMessage message(std::uint64_t offset, std::size_t bytes) const {
+        return {header(offset), std::span(data).first(bytes)};
+    }
+    DirectPuts::Way way(const PutMessage& put, std::uint32_t credits, RemoteMemory* place = nullptr) const {
+        RemoteMemory to{};
+        const DirectPuts::Way way = puts.way_of(put, next, credits, to);
+        if (place != nullptr) *place = to;
+        return way;
+    }
+    DirectPuts::Way send(std::uint64_t offset, std::size_t bytes, std::uint32_t credits) {
+        const PutMessage put = message(offset, bytes);
+        const DirectPuts::Way its = way(put, credits);
+        if (its != DirectPuts::Way::later) puts.sent(put, next++, its);
+        return its;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("adapters write puts that lie in what the peer has named, and are no small ones") {
+    using Way = DirectPuts::Way;
+    Origin origin;
+    const auto way = [&](std::uint64_t offset, std::size_t bytes) {
+        return origin.way(origin.message(offset, bytes), first_message);
+    };
+    RemoteMemory to{};
+    CHECK(origin.way(origin.message(1100, 300), first_message, &to) == Way::by_adapter);
+    CHECK((to.address == 50'100 && to.bytes == 300 && to.key == 99));
+    CHECK((way(1000, 2000) == Way::by_adapter && way(2975, 25) == Way::by_adapter));
+    CHECK((way(1000, 24) == Way::by_engine && way(999, 100) == Way::by_engine && way(2901, 100) == Way::by_engine));
+    CHECK((way(1000, 2001) == Way::by_engine && way(~std::uint64_t{0} - 10, 100) == Way::by_engine));
+    PutMessage other = origin.message(1000, 100);
+    other.header.key = key + 1;
+    CHECK(origin.way(other, first_message) == Way::by_engine);
+    other.header.key = key, other.header.asks = 1;
+    CHECK(origin.way(other, first_message) == Way::by_engine);
+    CHECK(origin.learn({1000, 0, 100, gate, key + 1, 7, 0}));  // in the place of the first one
+    CHECK((way(1000, 100) == Way::by_engine && way(0, 100) == Way::by_engine));
+    other.header = header(0), other.header.key = key + 1;
+    CHECK(origin.way(other, first_message) == Way::by_adapter);
+    origin.puts.forget();
+    CHECK(origin.way(other, first_message) == Way::by_engine);
+    CHECK_FALSE(origin.learn({1000, 0, 100, most_windows, key, 7, 0}));
+    CHECK_FALSE(origin.learn({1000, 0, 100, gate, 0, 7, 0}));
+    CHECK_FALSE(origin.learn({1000, 1, ~std::uint64_t{0}, gate, key, 7, 0}));
+}
+
+TEST_CASE("a put waits for the credit of an earlier one that the engine copies to some of the same bytes") {
+    using Way = DirectPuts::Way;
+    Origin origin;
+    const std::uint32_t first = first_message;
+    REQUIRE(origin.send(1100, 10, first) == Way::by_engine);
+    CHECK(origin.send(1000, 100, first) == Way::by_adapter);  // beside it
+    CHECK(origin.send(1110, 100, first) == Way::by_adapter);
+    CHECK(origin.send(1050, 100, first) == Way::later);
+    CHECK(origin.send(1050, 20, first) == Way::by_engine);  // those keep their order
+    CHECK(origin.send(1000, 100, first) == Way::later);
+    CHECK(origin.send(1000, 100, first + 1) == Way::later);
+    CHECK(origin.send(1000, 100, first + 3) == Way::later);
+    CHECK(origin.send(1000, 100, first + 4) == Way::by_adapter);
+    for (int i = 0; i < 40; ++i)  // adapters keep their order
+        CHECK(origin.send(1000, 100, std::max(first + 4, origin.next - 3)) == Way::by_adapter);
+    REQUIRE(origin.send(1000, 10, origin.next) == Way::by_engine);
+    origin.puts.sent(origin.message(1000, 10), origin.next - 1, Way::by_adapter);  // again, after an endpoint failed
+    CHECK(origin.send(1000, 100, origin.next - 1) == Way::by_adapter);
+}
+
+TEST_CASE("adapters read for a get that is alone and short, once all that the engine copies is there") {
+    Origin origin;
+    std::vector<std::byte> to(3000);
+    const auto reads = [&](std::uint64_t offset, std::uint64_t bytes, std::uint32_t credits, RemoteMemory* place) {
+        PutMessage request{header(offset), std::as_bytes(std::span(&bytes, 1))};
+        request.header.asks = 1;
+        RemoteMemory from{};
+        const bool its = origin.puts.reads(request, origin.next, credits, from);
+        if (place != nullptr) *place = from;
+        return its;
+    };
+    const std::uint32_t first = first_message;
+    CHECK_FALSE(reads(1100, 300, first, nullptr));  // nobody awaits it
+    origin.awaited.expect(1, std::span(to).first(300));
+    RemoteMemory from{};
+    CHECK(reads(1100, 300, first, &from));
+    CHECK((from.address == 50'100 && from.bytes == 300 && from.key == 99));
+    CHECK_FALSE(reads(1100, 0, first, nullptr));  // it waits for the puts before it
+    CHECK_FALSE(reads(2900, 101, first, nullptr));
+    CHECK(origin.learn({50'000, 1000, 2 * slot_bytes, gate, key, 99, 0}));
+    CHECK((reads(1000, slot_bytes, first, nullptr) && !reads(1000, slot_bytes + 1, first, nullptr)));
+    REQUIRE(origin.send(5000, 10, first) == DirectPuts::Way::by_engine);
+    CHECK_FALSE(reads(1100, 300, first, nullptr));  // also of other bytes
+    CHECK(reads(1100, 300, first + 1, nullptr));
+    REQUIRE(origin.send(1100, 300, first + 1) == DirectPuts::Way::by_adapter);
+    CHECK(reads(1100, 300, first + 1, nullptr));  // the adapter keeps the order
+    for (int i = 0; i < 3; ++i) REQUIRE(origin.send(1100, 300, first + 1) == DirectPuts::Way::by_adapter);
+    CHECK_FALSE(reads(1100, 300, first + 1, nullptr));  // an earlier message may use its slot
+    CHECK(reads(1100, 300, first + 2, nullptr));
+    origin.awaited.expect(1, to);
+    CHECK_FALSE(reads(1100, 300, first + 5, nullptr));
+    origin.puts.begin_to_read(300);
+    const std::vector<std::byte> came(300, std::byte{8});
+    origin.puts.has_read(came.data());
+    CHECK((origin.puts.reading() == 0 && to[0] == std::byte{8} && to[299] == std::byte{8}));
+    CHECK(origin.awaited.state(1).answered);
+    origin.awaited.forget_all();
+    origin.puts.begin_to_read(300);
+    origin.puts.has_read(came.data());  // this rank has given up
+    CHECK(to[300] == std::byte{0});
 }

@@ -56,7 +56,8 @@ void Background::rank_rests(bool asleep, bool pending, bool owes) {
     awake_.store(false, std::memory_order_seq_cst);
     if (asleep || pending) {
         watch();
-        if (blind_) look_later(look_delay);
+        // What is pending may wait for something that arrived just now, of which nothing tells any more.
+        if (blind_ || (pending && !asleep)) look_later(look_delay);
     } else if (owes || !watched_.load(std::memory_order_seq_cst)) {
         settle_later();
     }
@@ -170,9 +171,8 @@ void Background::settle_now() {
     {
         const auto lock = lock_.in_background();
         links_.settle();
-        links_.move();
     }
-    wake(page_->wake_up);
+    serve_sockets();
     watch();
 }
 
@@ -189,9 +189,8 @@ void Background::check_silence() {
     {
         const auto lock = lock_.in_background();
         links_.listen_for_silence();
-        links_.move();
     }
-    wake(page_->wake_up);
+    serve_sockets();
     report_loss();
 }
 
@@ -214,7 +213,7 @@ void Background::look_now() {
     report_loss();
     if (kernels)
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
-    else if (seen.pending || asleep_.load(std::memory_order_relaxed))
+    else if (seen.pending || (blind_ && asleep_.load(std::memory_order_relaxed)))
         look_later(look_delay);
     else if (seen.owes || !watched_.load())
         settle_later();

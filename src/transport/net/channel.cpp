@@ -42,10 +42,9 @@ Header Channel::header(What what) const {
     return h;
 }
 
-/// Queues the next message of `out`, which is complete.
-void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
-    const std::uint32_t index = taken % fifo_depth;
-    const Cell& cell = out.fifo->cells[index];
+/// The header of the next message of `out`, which is complete, and is sent now.
+Header Channel::take_message() {
+    const Cell& cell = out.fifo->cells[taken % fifo_depth];
     Header h = header(What::message);
     h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
     h.bytes = cell.bytes;
@@ -54,6 +53,79 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     go_to(taken + 1);
     told = h.credit;
     settle = false;
+    return h;
+}
+
+/// Queues a put or a signal, the next message of `out`. False if it has to wait.
+bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
+    const Cell& cell = out.fifo->cells[taken % fifo_depth];
+    const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
+    RemoteMemory to;
+    const DirectPuts::Way way = direct->way_of(put, taken, credits, to);
+    if (way == DirectPuts::Way::later) return false;
+    direct->sent(put, taken, way);
+    Header h = take_message();
+    h.awaited = cell.kind == Kind::reference;
+    if (h.awaited == 1 && (way == DirectPuts::Way::by_engine || !endpoint.knows(put.data.data(), put.data.size()))) {
+        copy_to_slot(put, slot);
+        put.data = {slot + put_header_in_slot, put.data.size()};
+    }
+    if (way == DirectPuts::Way::by_engine) {
+        const bool adapters = endpoint.adapter_of(number) != nullptr;
+        if (!put.data.empty() && adapters && (h.in_slot == 1 || direct->knows(put.header.gate, put.header.key)))
+            h.awaited = 1;  // later puts may have to wait for this one's credit
+        return endpoint.queue(h, h.in_slot == 1 ? slot : cell.payload), true;
+    }
+    // The message lies in a cell, of which the reader thinks that there are many. Its slot is free with its credit.
+    if (unread >= due_in_slots) h.awaited = 1;
+    struct {
+        PutHeader header;
+        std::uint64_t bytes;
+    } body{put.header, put.data.size()};
+    body.header.written = 1;
+    h.in_slot = 0;
+    h.bytes = sizeof body;
+    endpoint.write_to(h, reinterpret_cast<const std::byte*>(&body), put.data, slot, to);
+    return true;
+}
+
+/// Queues a request, the next message of `out`, or has the adapter read what it asks for. False if it has to wait.
+bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot) {
+    const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
+    Cell& cell = out.fifo->cells[taken % fifo_depth];
+    if (direct->reading() == 0) {
+        RemoteMemory from;
+        if (!out.on_device && direct->reads(request, taken, credits, from)) {
+            direct->begin_to_read(from.bytes);
+            return endpoint.read_from(number, {slot, from.bytes}, from), false;
+        }
+        direct->sent(request, taken, DirectPuts::Way::by_engine);
+        return endpoint.queue(take_message(), cell.payload), true;
+    }
+    if (!endpoint.take_read(number)) return false;
+    direct->has_read(slot);
+    const PutMessage nothing{};  // in place of the request, which must not be sent if another endpoint takes over
+    std::memcpy(cell.payload, &nothing.header, sizeof nothing.header);
+    cell.bytes = sizeof nothing.header;
+    direct->sent(nothing, taken, DirectPuts::Way::by_engine);
+    Header h = take_message();
+    h.awaited = unread >= due_in_slots;
+    return endpoint.queue(h, cell.payload), true;
+}
+
+/// Queues the next message of `out`, which is of one_sided_channel. False if it has to wait.
+bool Channel::send_one_sided(NetEndpoint& endpoint) {
+    std::byte* const slot = out.slots + taken % slot_depth * out.stride;
+    const std::optional<PutMessage> message = read_own_put(out.fifo->cells[taken % fifo_depth], slot);
+    TUTTI_ASSERT(message);
+    return message->header.asks == 1 ? send_request(endpoint, *message, slot) : send_put(endpoint, *message, slot);
+}
+
+/// Queues the next message of `out`.
+void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
+    const std::uint32_t index = taken % fifo_depth;
+    const Cell& cell = out.fifo->cells[index];
+    Header h = take_message();
     if (h.in_slot == 0) return endpoint.queue(h, cell.payload);
     h.row = cell.row();
     std::byte* const slot = out.slots + (taken - 1) % slot_depth * out.stride;
@@ -106,7 +178,10 @@ bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
     else if (in.fifo->posted.load(std::memory_order_relaxed) != posted)
         queued = send_posted_receives(*known);
     while (endpoint.has_room() && has_message()) {
-        send_message(endpoint, known);
+        if (direct == nullptr || known == nullptr)
+            send_message(endpoint, known);
+        else if (!send_one_sided(*known))
+            break;
         queued = true;
     }
     const std::uint32_t finished = released();
@@ -132,6 +207,7 @@ bool Channel::acknowledge(std::uint32_t credit) {
 
 std::byte* Channel::begin(const Header& h, const char*& why) {
     if (h.what == What::credit) return &no_body;
+    if (h.what == What::window) return direct->place();
     if (h.what == What::posted_receive) return reinterpret_cast<std::byte*>(&arriving);
     if (!arrivals->ready(h.in_slot == 1)) {
         why = "it has sent more messages than there is room for";

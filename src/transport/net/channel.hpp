@@ -13,7 +13,7 @@
 #include <array>
 #include <optional>
 
-#include "transport/net/endpoint.hpp"
+#include "transport/net/direct_puts.hpp"
 
 namespace tutti::net {
 
@@ -40,6 +40,7 @@ struct Channel {
     std::size_t lane = 0;                  // the socket that it goes by: see Sockets::of()
     std::array<Spot, fifo_depth> spots{};  // the peer's posted receives for messages of `out`, by message number
     Spot arriving{};                       // the one that is being received
+    DirectPuts* direct = nullptr;          // of one_sided_channel
 
     /// Prepares the channel for its first use.
     void open(int number, Wire out, Wire in);
@@ -84,7 +85,11 @@ struct Channel {
         taken = message;
         next_turn = &out.fifo->cells[message % fifo_depth].turn;
     }
+    Header take_message();
     void send_message(Endpoint& endpoint, NetEndpoint* known);
+    bool send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot);
+    bool send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot);
+    bool send_one_sided(NetEndpoint& endpoint);
     bool send_posted_receives(NetEndpoint& known);
 };
 

@@ -101,6 +101,20 @@ class NetEndpoint : public Endpoint {
     /// exposed; nullptr: the body goes to the same slot of the other end's inbox.
     virtual void put(const Header&, [[maybe_unused]] const std::byte* body, [[maybe_unused]] const std::byte* slot,
                      [[maybe_unused]] const RemoteMemory* to) {}
+    /// The adapter by which the peer's messages of that channel arrive, as in Registered; nullptr: the peer can't write
+    /// to registered memory.
+    virtual const void* adapter_of([[maybe_unused]] int channel) const { return nullptr; }
+    /// Queues a message whose body (header.bytes bytes) travels with its header, and is copied. It arrives after
+    /// `data`, which go to memory that the other end has named. data: in `slot`, or in memory that it knows().
+    virtual void write_to(const Header&, [[maybe_unused]] const std::byte* body,
+                          [[maybe_unused]] std::span<const std::byte> data, [[maybe_unused]] const std::byte* slot,
+                          [[maybe_unused]] const RemoteMemory& to) {}
+
+    /// Reads memory that the other end has named into `slot`, after what was written to it before. One at a time.
+    virtual void read_from([[maybe_unused]] int channel, [[maybe_unused]] std::span<std::byte> slot,
+                           [[maybe_unused]] const RemoteMemory& from) {}
+    /// True once, when that has arrived.
+    virtual bool take_read([[maybe_unused]] int channel) { return false; }
 
     /// It is about to be destroyed, and need not wait until what it has sent arrives.
     virtual void abandon() {}
@@ -131,6 +145,9 @@ class Net {
     /// Why its adapters can't use slots in a GPU's memory; empty if they can. slots: registers these with the adapters,
     /// for as long as the slots last; nullptr: only asks whether that is possible at all.
     virtual std::string obstacle(DeviceSlots*) { return "network plugins get messages from host memory"; }
+    /// Registers memory of this rank with those adapters that take it, so that peers' adapters write it. Whole pages
+    /// that stay where they are, or a part of these.
+    virtual std::vector<Registered> enlist(std::span<std::byte>) { return {}; }
     /// Whether calls of it and of its endpoints run foreign code that may not return. Then only the rank's thread and a
     /// thread aside call them.
     virtual bool may_hang() const { return false; }

@@ -1,12 +1,14 @@
 #include "transport/net/engine.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "transport/net/reception.hpp"
+#include "transport/regions.hpp"
 
 namespace tutti::net {
 namespace {
@@ -57,6 +59,9 @@ Engine::~Engine() {
 
 void Engine::start(const Neighbourhood& from, milliseconds timeout) {
     session_ = from.session;
+    const EndpointInfo& mine = from.infos[static_cast<std::size_t>(from.self())];
+    for (std::size_t n = 0; n < nets().size(); ++n)
+        if (mine.fabrics[n] != 0) nets_.push_back(nets()[n]);
     silence_limit_ = std::min(std::max(timeout / 2, least_silence), milliseconds(config().silence_ms));
     links_.start(from, silence_limit_,
                  {[this] { background_.blind(); },
@@ -131,6 +136,15 @@ bool Engine::rest(bool asleep) {
     }
     background_.rank_rests(asleep, pending, owes);
     return moved;
+}
+
+void Engine::lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) {
+    // Other memory may be remapped, or copied at a fork, and adapters would go on with its old pages.
+    const std::span<std::byte> reach = part_in_region(memory);
+    std::vector<Registered> known;
+    for (Net* const net : nets_)
+        if (!reach.empty()) std::ranges::move(net->enlist(reach), std::back_inserter(known));
+    links_.arena().lent().lend(gate, key, memory, reach, std::move(known));
 }
 
 void Engine::withdraw() {

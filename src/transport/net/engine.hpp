@@ -34,6 +34,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void launched() override { background_.launched(); }
     void ask(std::function<bool()> run) override { background_.ask(std::move(run)); }
     void on_loss(std::function<void(const Error&)> listener) override { background_.on_loss(std::move(listener)); }
+    void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) override;
     void withdraw() override;
 
     /// The rank's link with peer. The engine owns it until disconnect(); use it only under mutex(). net: the network
@@ -68,6 +69,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     std::shared_ptr<Session> session_;
     std::chrono::milliseconds silence_limit_{};
     Spread spread_;
+    std::vector<Net*> nets_;  // that this rank may use
 
     Lock lock_;
     Links links_;  // guarded by lock_

@@ -16,6 +16,7 @@ enum class What : std::uint8_t {
     credit,          // no body
     posted_receive,  // body: Spot
     landed,          // the next message of the channel; its body was written to the reader's posted receive
+    window,          // body: WindowKey (net/puts.hpp), of one_sided_channel
     board,           // body: Board
     offer,           // body: Offer, cut off after its last used byte
     met,             // no body: the other end's offer (of attempt number `signature`) was accepted, and may be used
@@ -91,6 +92,8 @@ inline bool Header::fits() const {
             return bytes <= longest_slot_bytes;
         case What::posted_receive:
             return bytes == sizeof(Spot);
+        case What::window:
+            return bytes == sizeof(WindowKey) && channel == one_sided_channel;
         case What::board:
             return bytes == sizeof(Board);
         case What::resume:

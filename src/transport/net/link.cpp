@@ -26,10 +26,13 @@ constexpr const char* choose_alike = "TUTTI_TRANSPORT, or config.transport, must
 Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
     : self_(session.rank()),
       peer_name_(session.name(peer)),
+      direct_(mine->awaited(), peer),
       channels_(mine, peer),
       puts_(*mine, peer),
       healing_(session.rank() < peer),
-      boards_(channels_.page()) {}
+      boards_(channels_.page()) {
+    channels_[one_sided_channel].direct = &direct_;
+}
 
 bool Ends::wants(int number, int count, std::uint32_t round) const {
     return !end_.in_peace && !end_.lost && healing_.wants(round) &&
@@ -146,6 +149,8 @@ bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     failover_.next(attempt, why, endpoint_->broken());
     endpoint_->abandon();
     endpoint_.reset();
+    puts_.forget_windows();
+    direct_.forget();
     introduction_.restart();
     return true;
 }
@@ -199,13 +204,6 @@ bool Ends::send_channels() {
     bool moved = false;
     for (Channel* const channel : channels_.in_use()) moved |= send_channel(*channel);
     return moved;
-}
-
-/// Handles the peer's puts and gets. Call it after receiving: without new arrivals there may be no further look.
-bool Ends::answer() {
-    if (!puts_.is_asked()) return false;
-    const bool moved = puts_.go_on();
-    return moved | send_channel(channels_[answer_channel]);
 }
 
 bool Ends::push() {
@@ -378,7 +376,7 @@ std::byte* Ends::begin(const Header& h, const char*& why) {
         return nullptr;
     }
     if (h.credit != before) comes_through();
-    if (!at_endpoint_ && (h.what == What::posted_receive || h.what == What::landed)) {
+    if (!at_endpoint_ && (h.what == What::posted_receive || h.what == What::landed || h.what == What::window)) {
         why = "it speaks of memory that sockets do not reach";
         return nullptr;
     }
@@ -419,6 +417,9 @@ void Ends::finish(const Header& h) {
         case What::posted_receive:
         case What::credit:
             return channels_[h.channel].finish(h);
+        case What::window:
+            if (!direct_.arrived()) lose("it names a window that can't be: it does not keep to the protocol");
+            return;
         case What::board:
             return boards_.arrived();
         case What::refused:

@@ -21,6 +21,7 @@
 
 #include "transport/net/boards.hpp"
 #include "transport/net/channels.hpp"
+#include "transport/net/direct_puts.hpp"
 #include "transport/net/failover.hpp"
 #include "transport/net/healing.hpp"
 #include "transport/net/introduction.hpp"
@@ -70,6 +71,8 @@ class Ends : public Recipient {
 
     /// Whether messages can be sent from, and received in, [memory, memory + bytes) without a copy.
     bool knows(const std::byte* memory, std::size_t bytes);
+    /// Whether this rank's adapter writes puts to that window of the peer.
+    bool writes_to(std::uint32_t gate, std::uint32_t key) const { return direct_.knows(gate, key); }
     /// When this has returned the peer writes only to the inbox. A link with open posted receives is lost by that.
     void withdraw();
 
@@ -144,6 +147,7 @@ class Ends : public Recipient {
     bool send_channel(Channel& channel);
     bool send_channels();
     bool answer();
+    void tell_windows();
     bool look_at_endpoint();
     bool receive_by_endpoint();
     bool send_by_endpoint();
@@ -151,6 +155,7 @@ class Ends : public Recipient {
 
     const Rank self_;
     const std::string peer_name_;
+    DirectPuts direct_;  // of channels_
     Channels channels_;
     Puts puts_;
     Sockets sockets_;

@@ -80,17 +80,18 @@ void Links::answer(tcp::Stream& stream, What what) {
     stream.send();
 }
 
-void Links::introduce(Ends& ends) {
+bool Links::introduce(Ends& ends) {
     const NetEndpoint* endpoint = ends.introduce(silence_limit_, here_);
-    if (endpoint == nullptr) return;
+    if (endpoint == nullptr) return false;
     const std::vector<int> descriptors = endpoint->fds();
-    if (descriptors.empty()) return needs_.blind();
+    if (descriptors.empty()) return needs_.blind(), true;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = mark(ends.peer(), endpoint_number);
     for (const int fd : descriptors)
         if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-            return ends.lose("the kernel does not watch another descriptor");
+            return ends.lose("the kernel does not watch another descriptor"), false;
+    return true;
 }
 
 void Links::note_trouble(Rank peer, const Error& why) {
@@ -128,7 +129,7 @@ bool Links::move() {
     bool moved = false;
     for (Ends* const ends : ends_) {
         moved |= ends->move();
-        if (ends->wants_endpoint()) introduce(*ends);
+        if (ends->wants_endpoint()) moved |= introduce(*ends);
         if (ends->take_dial()) needs_.dial(ends->peer(), ends->healing().round(), ends->healing().pause(Clock::now()));
         if (ends->waits_for_peer() && session_->has_left(ends->peer())) ends->lose("it has left");
     }

@@ -37,8 +37,8 @@ class Links {
     bool attach(Ends& ends, const bootstrap::Stripe& stripe, std::unique_ptr<tcp::Stream> stream);
     /// Sends one frame without a body over a connection that no link of this rank wants.
     static void answer(tcp::Stream& stream, What what);
-    /// Opens the link's NetEndpoint if it wants one now, and watches it.
-    void introduce(Ends& ends);
+    /// Opens the link's NetEndpoint if it wants one now, and watches it. True if it was opened: its offer is due.
+    bool introduce(Ends& ends);
     /// This rank lacks memory or descriptors for a connection with peer: check_lost() throws that. Allocates nothing
     /// if there is no memory.
     void note_trouble(Rank peer, const Error& why);

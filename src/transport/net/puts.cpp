@@ -7,6 +7,16 @@
 
 namespace tutti::net {
 
+std::optional<PutMessage> read_put(const Cell& cell, const std::byte* slot) {
+    const bool inlined = cell.kind == Kind::inlined;
+    const std::size_t before = inlined ? sizeof(PutHeader) : put_header_in_slot;
+    if (cell.kind > Kind::slot || cell.bytes < before) return std::nullopt;
+    const std::byte* const message = inlined ? cell.payload : slot;
+    PutMessage read{{}, {message + before, cell.bytes - before}};
+    std::memcpy(&read.header, message, sizeof read.header);
+    return read;
+}
+
 void Puts::take(const Wire& in, const Wire& out) {
     if (!messages_) {
         messages_.emplace(in, first_message);
@@ -41,15 +51,37 @@ bool Puts::deal_with(const Cell& cell) {
     const bool inlined = cell.kind == Kind::inlined;
     if (is_over()) return true;
     if (!inlined && in_.on_device) return false;
-    const std::byte* const message = inlined ? cell.payload : messages_->slot();
-    const std::size_t before = inlined ? sizeof(PutHeader) : put_header_in_slot;
-    if (cell.kind > Kind::slot || cell.bytes < before) return false;
-    PutHeader header;
-    std::memcpy(&header, message, sizeof header);
-    const std::span data(message + before, cell.bytes - before);
-    if (header.signal >= signals_per_peer || header.raises > 1 || header.asks > 1) return false;
+    const auto message = read_put(cell, messages_->slot());
+    if (!message) return false;
+    const auto& [header, data] = *message;
+    if (header.signal >= signals_per_peer || header.raises > 1 || header.asks + header.written > 1) return false;
     if (header.key == 0 && !data.empty()) return false;
+    if (header.asks == 1 || (!inlined && header.written == 0)) note_window(header);
     return header.asks == 1 ? ask(header, data) : put(header, data);
+}
+
+/// The peer uses a window without its adapter: perhaps it does not know yet that this could.
+void Puts::note_window(const PutHeader& put) {
+    const auto known = known_.find(put.gate);
+    if (put.gate >= most_windows || (known != known_.end() && known->second == put.key)) return;
+    known_[put.gate] = put.key;
+    untold_.emplace_back(put.gate, put.key);
+}
+
+std::optional<WindowKey> Puts::next_window(const void* adapter) {
+    while (!untold_.empty()) {
+        const auto [gate, key] = untold_.back();
+        untold_.pop_back();
+        if (const auto reach = mine_.lent().reach(gate, key, adapter))
+            return WindowKey{reinterpret_cast<std::uintptr_t>(reach->memory.data()),
+                             reach->offset,
+                             reach->memory.size(),
+                             gate,
+                             key,
+                             reach->remote_key,
+                             0};
+    }
+    return std::nullopt;
 }
 
 /// Keeps a refusal for the peer. False if the access breaks the protocol.
@@ -59,7 +91,16 @@ bool Puts::note(LentMemory::Access access, const PutHeader& what) {
 }
 
 bool Puts::put(const PutHeader& put, std::span<const std::byte> data) {
-    if (put.key != 0 && !refusal_ && !note(mine_.lent().write(put.gate, put.key, put.offset, data), put)) return false;
+    std::uint64_t written = 0;
+    if (put.written == 1) {
+        if (data.size() != sizeof written) return false;
+        std::memcpy(&written, data.data(), sizeof written);
+    }
+    const auto access = [&] {
+        return put.written == 1 ? mine_.lent().look(put.gate, put.key, put.offset, written)
+                                : mine_.lent().write(put.gate, put.key, put.offset, data);
+    };
+    if (put.key != 0 && !refusal_ && !note(access(), put)) return false;
     if (put.raises == 1 && !refusal_) mine_.signals(peer_).raise(put.signal);
     return true;
 }

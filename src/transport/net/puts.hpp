@@ -15,16 +15,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "transport/arena.hpp"
 
 namespace tutti::net {
 
-/// The beginning of every message of one_sided_channel. The data of a put follow. Behind a request follows the number
-/// of bytes that it asks for, a std::uint64_t. Answers have no header: they are one message or more of data, and each
-/// but the last fills a slot.
+/// The beginning of every message of one_sided_channel. The data of a put follow, or their number of bytes, a
+/// std::uint64_t, if an adapter has written them. Behind a request follows the number of bytes that it asks for,
+/// likewise. Answers have no header: they are one message or more of data, and each but the last fills a slot.
 struct PutHeader {
     std::uint64_t offset;  // in bytes, in the reader's part of the window
     std::uint32_t gate;    // the window's number in RankPage::gates
@@ -32,11 +35,30 @@ struct PutHeader {
     std::uint8_t signal;   // the number of the signal
     std::uint8_t raises;   // 1: raise the signal after the data are written; 0: more data follow
     std::uint8_t asks;     // 1: a request of a get; signal and raises are 0
-    std::uint8_t zero[5];
+    std::uint8_t written;  // 1: the writer's adapter has written the data to the window (net/direct_puts.hpp)
+    std::uint8_t zero[4];
 };
 /// Where the data begin in a slot, in bytes: in a cache line of their own.
 inline constexpr std::size_t put_header_in_slot = 64;
 static_assert(sizeof(PutHeader) == 24 && sizeof(PutHeader) + sizeof(std::uint64_t) <= inline_bytes);
+
+/// A message of one_sided_channel.
+struct PutMessage {
+    PutHeader header;
+    std::span<const std::byte> data;
+};
+/// Reads the message in `cell`. slot: where it lies if it is not in the cell. nullopt if it is too short, or of another
+/// kind.
+std::optional<PutMessage> read_put(const Cell& cell, const std::byte* slot);
+
+/// On the wire: a window of this rank, so that the peer's adapter writes and reads it: `bytes` bytes from `offset` on,
+/// at `address`.
+struct WindowKey {
+    std::uint64_t address, offset, bytes;
+    std::uint32_t gate, key;  // as in PutHeader
+    std::uint32_t remote_key, zero;
+};
+static_assert(sizeof(WindowKey) == 40 && sizeof(WindowKey) <= inline_bytes);
 
 /// A put or get that was refused: its window, as in PutHeader.
 struct Refusal {
@@ -72,6 +94,13 @@ class Puts {
     /// The connection broke, so the peer may not have got the refusal.
     void forget() { told_ = false; }
 
+    /// The next window to tell the peer of: one that is registered with `adapter`, and into which the peer has put by a
+    /// slot, or from which it has asked for something. Each is told once, until forget_windows().
+    std::optional<WindowKey> next_window(const void* adapter);
+    bool has_window() const { return !untold_.empty(); }
+    /// The endpoint has failed, and so have the keys that the peer knows.
+    void forget_windows() { known_.clear(), untold_.clear(); }
+
     /// Where to receive the peer's refusal.
     std::byte* place() { return reinterpret_cast<std::byte*>(&arriving_); }
     /// It has been received there.
@@ -87,6 +116,7 @@ class Puts {
     };
     bool deal_with(const Cell& cell);
     bool put(const PutHeader& put, std::span<const std::byte> data);
+    void note_window(const PutHeader& put);
     bool ask(const PutHeader& request, std::span<const std::byte> data);
     bool answer();
     bool note(LentMemory::Access access, const PutHeader& what);
@@ -100,6 +130,8 @@ class Puts {
     std::optional<Request> request_;              // being answered; its message is the next one to release
     std::optional<Refusal> refusal_, refused_;    // by this rank; by the peer
     Refusal arriving_{};
+    std::map<std::uint32_t, std::uint32_t> known_;                 // windows that the peer was told of: key by gate
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> untold_;  // (gate, key)
     bool broken_ = false, told_ = false;
 };
 

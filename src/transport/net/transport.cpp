@@ -46,6 +46,10 @@ class NetLink : public Link {
         const std::lock_guard lock(engine_->mutex());
         return ends_.knows(static_cast<const std::byte*>(pointer), size);
     }
+    bool puts_from(const void* pointer, std::size_t size, std::uint32_t gate, std::uint32_t key) override {
+        const std::lock_guard lock(engine_->mutex());
+        return ends_.writes_to(gate, key) && ends_.knows(static_cast<const std::byte*>(pointer), size);
+    }
     std::byte* see(Reference, std::size_t) override {
         fail(tuttiInternalError, "a message by reference from rank %d, which is on another host", ends_.peer());
     }

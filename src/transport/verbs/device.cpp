@@ -18,7 +18,17 @@ namespace {
 
 /// Verbs grants remote writes only together with local ones; local reads need no flag.
 constexpr int flags_of(Access access) {
-    return access == Access::remote_writes ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+    switch (access) {
+        case Access::local_reads:
+            return 0;
+        case Access::local_writes:
+            return IBV_ACCESS_LOCAL_WRITE;
+        case Access::remote_writes:
+            return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+        case Access::window:
+            return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    }
+    return 0;
 }
 
 /// Receives an adapter's asynchronous events, on the service thread, and records them in Health. A port that goes down
@@ -159,7 +169,8 @@ Owned<ibv_mr> Device::enlist(void* memory, std::size_t bytes, Access access) con
     // Relaxed ordering is safe: what arrives is read only after its own completion or that of a later frame, and a
     // completion means that all earlier writes are there. A message overwrites an earlier one only after the peer has
     // received the earlier one's credit.
-    const auto flags = static_cast<unsigned>(flags_of(access) | optional_access_);
+    const int optional = access == Access::window ? 0 : optional_access_;
+    const auto flags = static_cast<unsigned>(flags_of(access) | optional);
     Owned<ibv_mr> region(library_.reg_mr(domain(), memory, bytes, reinterpret_cast<std::uintptr_t>(memory), flags),
                          library_.dereg_mr);
     if (!region) fail(tuttiSystemError, "%s", explain_registration(errno, bytes, name_).c_str());

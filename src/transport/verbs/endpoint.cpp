@@ -16,9 +16,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t version = 3;
+constexpr std::uint32_t version = 4;
 constexpr unsigned wanted_requests = 256;
 constexpr std::uint64_t is_receive = std::uint64_t{1} << 63;  // marks a receive in wr_id
+constexpr std::uint64_t is_read = std::uint64_t{1} << 62;     // marks a read of a peer's memory in wr_id
 constexpr std::uint8_t receiver_retries = 6;                  // rnr_retry; 7 would mean without end
 // The longest wait for an acknowledgement that is chosen here: 4.096 us * 2^17 = 0.5 s, about 4 s with all retries.
 // Packets lost in a network are soon replaced. A port, cable or switch that is down for longer costs a new connection
@@ -98,7 +99,7 @@ void Endpoint::make_queue_pair(const ibv_device_attr& limits) {
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = port_.number;
     attributes.pkey_index = port_.pkey_index;
-    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "prepared");
     if (!post_receives(ring_frames)) fail(tuttiSystemError, "%s", trouble().c_str());
 }
@@ -205,13 +206,22 @@ bool Endpoint::post_receives(unsigned count) {
     return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
 }
 
-/// The registration of the channel's outgoing slots; nullptr, with trouble(), if the adapter refuses it.
-const ibv_mr* Endpoint::region_of(int channel) {
-    try {
-        return &slots_->region(channel);
-    } catch (...) {
-        return lose(caught().what()), nullptr;
+/// Data to send, with their local key. They lie in the channel's `slot`, or in registered memory. nullopt, with
+/// trouble(), if the adapter does not know them.
+std::optional<ibv_sge> Endpoint::local(int channel, std::span<const std::byte> data, const std::byte* slot) {
+    ibv_sge piece{address_of(data.data()), static_cast<std::uint32_t>(data.size()), 0};
+    if (data.data() >= slot && data.data() < slot + slots_->out(channel).stride) {
+        try {
+            piece.lkey = slots_->region(channel).lkey;
+        } catch (...) {
+            return lose(caught().what()), std::nullopt;
+        }
+    } else if (const auto keys = port_.device->registrations().of(data.data(), data.size(), Access::local_reads)) {
+        piece.lkey = keys->local;
+    } else {
+        return lose("the memory of a message was freed before it was sent"), std::nullopt;
     }
+    return piece;
 }
 
 bool Endpoint::knows(const std::byte* memory, std::size_t bytes) {
@@ -248,23 +258,39 @@ void Endpoint::put(const net::Header& header, const std::byte* body, const std::
     TUTTI_ASSERT(slot >= from.base && number < slot_depth);
     if (to == nullptr && header.bytes > peer_offer_.slot_stride)
         return void(lose(text("its slots have %u bytes, a message %u", peer_offer_.slot_stride, header.bytes)));
-    std::uint32_t key = 0;
-    if (body == slot) {
-        const ibv_mr* const region = region_of(header.channel);
-        if (region == nullptr) return;
-        key = region->lkey;
-    } else if (const auto keys = port_.device->registrations().of(body, header.bytes, Access::local_reads)) {
-        key = keys->local;
-    } else {
-        return void(lose("the memory of a message was freed before it was sent"));
-    }
+    const std::optional<ibv_sge> piece = local(header.channel, {body, header.bytes}, slot);
+    if (!piece) return;
     frame.place = to != nullptr
                       ? to->address
                       : std::uint64_t{header.channel} * peer_offer_.channel_stride + number * peer_offer_.slot_stride;
     post(frame, sizeof frame - sizeof frame.body,
-         {{address_of(body), header.bytes, key},
-          to != nullptr ? to->address : peer_offer_.slots + frame.place,
+         {*piece, to != nullptr ? to->address : peer_offer_.slots + frame.place,
           to != nullptr ? to->key : peer_offer_.slots_key});
+}
+
+void Endpoint::write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
+                        const std::byte* slot, const net::RemoteMemory& to) {
+    Frame& frame = next_frame(header);
+    TUTTI_ASSERT(header.bytes <= sizeof frame.body);
+    std::memcpy(frame.body, body, header.bytes);
+    const std::optional<ibv_sge> piece = local(header.channel, data, slot);
+    if (piece) post(frame, sizeof frame - sizeof frame.body + header.bytes, {*piece, to.address, to.key});
+}
+
+void Endpoint::read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) {
+    std::optional<ibv_sge> piece = local(channel, slot, slot.data());
+    if (!piece || !trouble().empty()) return;
+    ibv_send_wr request{};
+    request.wr_id = is_read | window_.post(1, true);
+    request.sg_list = &*piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_READ;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr.rdma = {from.address, from.key};
+    ibv_send_wr* bad = nullptr;
+    const int error = pair_->context->ops.post_send(pair_.get(), &request, &bad);
+    if (error != 0) return void(lose(text("%s reads nothing: %s", port_.text().c_str(), std::strerror(error))));
+    window_.posted(1);
 }
 
 /// Posts the body's write, if there is one, and then the frame's. bytes: of the frame.
@@ -344,6 +370,7 @@ bool Endpoint::complete(const ibv_wc& completion, net::Recipient& to) {
         return lose(first + explain(completion.status, port));
     }
     if ((completion.wr_id & is_receive) == 0) {
+        has_read_ |= (completion.wr_id & is_read) != 0;
         window_.completed(static_cast<unsigned>(completion.wr_id));
         return true;
     }

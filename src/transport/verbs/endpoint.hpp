@@ -11,6 +11,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,8 +65,15 @@ class Endpoint final : public net::NetEndpoint {
     net::RemoteMemory expose(int channel, std::byte* memory, std::size_t bytes) override;
     void put(const net::Header& header, const std::byte* body, const std::byte* slot,
              const net::RemoteMemory* to) override;
-    bool is_empty() const override { return true; }  // queue() and put() hand everything to the adapter at once
-    bool send() override { return false; }           // so there is nothing left to send
+    const void* adapter_of(int) const override { return port_.device.get(); }
+    void write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
+                  const std::byte* slot, const net::RemoteMemory& to) override;
+    void read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) override;
+    bool take_read(int) override { return std::exchange(has_read_, false); }
+    bool is_empty() const override {
+        return true;
+    }                                       // queue(), put() and write_to() hand everything to the adapter at once
+    bool send() override { return false; }  // so there is nothing left to send
     bool receive(net::Recipient& to) override;
     void abandon() override { bye_ = true; }
     std::vector<int> fds() const override { return {completions_.fd()}; }
@@ -91,7 +100,7 @@ class Endpoint final : public net::NetEndpoint {
     };
     Frame& next_frame(const net::Header& header);
     void post(Frame& frame, std::size_t bytes, const Body& body);
-    const ibv_mr* region_of(int channel);
+    std::optional<ibv_sge> local(int channel, std::span<const std::byte> data, const std::byte* slot);
     void linger();
 
     const Port port_;
@@ -107,6 +116,7 @@ class Endpoint final : public net::NetEndpoint {
 
     Offer mine_offer_{}, peer_offer_{};
     bool met_ = false, bye_ = false;
+    bool has_read_ = false;                  // what was to be read has arrived
     bool inlines_ = true;                    // frames are sent as inline data of their work requests
     std::uint32_t sent_ = 0, received_ = 0;  // frames so far
     std::uint32_t unposted_ = 0;             // receives that have completed and were not posted again

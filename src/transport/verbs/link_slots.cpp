@@ -43,7 +43,8 @@ const ibv_mr& LinkSlots::region(int channel) {
     Owned<ibv_mr>& region = out_regions_[static_cast<std::size_t>(channel)];
     if (!region) {
         const SlotTable slots = out(channel);
-        region = adapter_->enlist(slots.base, slot_depth * slots.stride, Access::local_reads);
+        const Access access = channel == one_sided_channel ? Access::local_writes : Access::local_reads;
+        region = adapter_->enlist(slots.base, slot_depth * slots.stride, access);
     }
     return *region;
 }

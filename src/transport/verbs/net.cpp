@@ -1,5 +1,7 @@
 #include "transport/verbs/net.hpp"
 
+#include <algorithm>
+
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -57,6 +59,25 @@ std::string Net::obstacle(DeviceSlots* slots) {
         }
     }
     return {};
+}
+
+std::vector<Registered> Net::enlist(std::span<std::byte> memory) {
+    std::vector<Registered> all;
+    for (const Port& p : ports()) {
+        if (std::ranges::find(all, p.device.get(), &Registered::adapter) != all.end()) continue;
+        try {
+            Owned<ibv_mr> region = p.device->enlist(memory.data(), memory.size(), Access::window);
+            const std::uint32_t key = region->rkey;
+            log(Level::info, "verbs: %s lets peers write and read the %zu bytes of a window at %p",
+                p.device->name().c_str(), memory.size(), static_cast<void*>(memory.data()));
+            all.push_back({p.device.get(), key, std::shared_ptr<void>(region.release(), [device = p.device](void* its) {
+                               device->library().dereg_mr(static_cast<ibv_mr*>(its));
+                           })});
+        } catch (const Error& error) {
+            log(Level::info, "%s; what peers put into the window, or get from it, is copied", error.what());
+        }
+    }
+    return all;
 }
 
 /// The ports whose adapters have not reported a fatal error, with the addresses that they have now.

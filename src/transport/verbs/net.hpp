@@ -20,6 +20,7 @@ class Net : public net::Net {
     std::string absence() override;
     Line cost() const override { return {4.0, 1.0 / 1e4}; }
     std::string obstacle(DeviceSlots* slots) override;
+    std::vector<Registered> enlist(std::span<std::byte> memory) override;
     std::unique_ptr<net::NetEndpoint> open(Rank self, Rank peer, const net::LinkMemory& memory,
                                            std::chrono::milliseconds silence_limit) override;
     std::unique_ptr<net::NetEndpoint> detour(Rank self, Rank peer, const net::LinkMemory& memory,

@@ -120,6 +120,19 @@ void Rails::put(const net::Header& header, const std::byte* body, const std::byt
     check(rail);
 }
 
+void Rails::write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
+                     const std::byte* slot, const net::RemoteMemory& to) {
+    Rail& rail = of(header.channel);
+    rail.write_to(header, body, data, slot, to);
+    check(rail);
+}
+
+void Rails::read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) {
+    Rail& rail = of(channel);
+    rail.read_from(channel, slot, from);
+    check(rail);
+}
+
 bool Rails::is_empty() const {
     return std::ranges::all_of(rails_, [](const auto& rail) { return rail->is_empty(); });
 }

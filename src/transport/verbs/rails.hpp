@@ -36,6 +36,11 @@ class Rails : public net::NetEndpoint {
     net::RemoteMemory expose(int channel, std::byte* memory, std::size_t bytes) override;
     void put(const net::Header& header, const std::byte* body, const std::byte* slot,
              const net::RemoteMemory* to) override;
+    const void* adapter_of(int channel) const override { return of(channel).adapter_of(channel); }
+    void write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
+                  const std::byte* slot, const net::RemoteMemory& to) override;
+    void read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) override;
+    bool take_read(int channel) override { return of(channel).take_read(channel); }
     bool is_empty() const override;
     bool send() override { return false; }
     bool receive(net::Recipient& to) override;

@@ -1,6 +1,7 @@
 // The frames of one connection: a ring that the peer's adapter writes, and one of equal length to send from. A ring is
 // never full, so there is no flow control: each channel has at most fifo_depth messages that their reader has not
-// released, and at most as many credits on the way to a writer that has not yet used them for new messages.
+// released, and at most as many credits on the way to a writer that has not yet used them for new messages. For each
+// such credit, one_sided_channel may have named a window as well.
 #pragma once
 
 #include "transport/net/header.hpp"
@@ -19,7 +20,7 @@ static_assert(sizeof(Frame) == 104);
 
 inline constexpr unsigned ring_frames = 512;
 inline constexpr std::size_t ring_stride = 128;
-static_assert(sizeof(Frame) <= ring_stride && ring_frames >= 2 * channels_per_link * fifo_depth + 2 * 64);
+static_assert(sizeof(Frame) <= ring_stride && ring_frames >= (2 * channels_per_link + 1) * fifo_depth + 2 * 64);
 
 /// Owned by an Endpoint; used under the engine's lock.
 class Ring {
