@@ -51,6 +51,8 @@ def wrong_arguments_1(comm):
         comm.all_reduce([1, 2])
     with raises(TypeError, "(?s)all_gather.*NoneType"):
         comm.all_gather(None)
+    with raises(TypeError, 'out: str is no array .*op="max"'):
+        comm.all_reduce(x, "max")
     with raises(ValueError, 'op is one of "sum"'):
         comm.all_reduce(x, op="mean")
     with raises(ValueError, "root is 1; expected a rank from 0 to 0"):
@@ -113,6 +115,8 @@ def wrong_arguments_1(comm):
     assert (work.wait(1e300) == x).all()
     with raises(ValueError, r"shape is \(2, -1\); expected"):
         tutti.zeros((2, -1))
+    with raises(TypeError, "dtype is object"):
+        tutti.zeros(2, object)
     same = comm.all_reduce(x)  # none of it has done any harm
     assert (same == x).all()
 
