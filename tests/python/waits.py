@@ -133,6 +133,26 @@ def awaits_of_many_1(_):
     asyncio.run(asyncio.wait_for(all_of_them(), 50))
 
 
+def hidden_waits_1(_):
+    """The end of a window, and a question, wait for what was begun, with another rank of this process that needs the
+    GIL."""
+    one, other = tutti.init_all(2)
+    memory = [tutti.zeros(1), tutti.zeros(1)]
+    made = [None]
+    thread = threading.Thread(target=lambda: made.append(other.window(memory[1])))
+    thread.start()
+    made[0] = one.window(memory[0])
+    thread.join()
+    work = one.recv(np.empty(1), 1, async_=True)
+    threading.Timer(0.2, lambda: other.send(np.ones(1), 0)).start()
+    made[0] = None
+    work.wait()
+    one.recv(np.empty(1), 1, async_=True)
+    threading.Timer(0.2, lambda: other.send(np.ones(1), 0)).start()
+    assert one.memory > 0
+    made.clear()
+
+
 def await_that_is_cancelled_1(_):
     one, other = tutti.init_all(2)
 

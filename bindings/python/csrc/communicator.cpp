@@ -298,7 +298,7 @@ nb::object Communicator::failed_rank() const {
 
 uint64_t Communicator::memory() {
     uint64_t bytes = 0;
-    expect(tuttiCommMemory(handle(), &bytes), comm_);
+    wait_for([&](tuttiComm_t comm) { return tuttiCommMemory(comm, &bytes); });
     return bytes;
 }
 
