@@ -143,7 +143,8 @@ tuttiComm_t Communicator::made(const Make& make, tuttiComm_t parent) {
         for (Naps naps; result == tuttiInProgress; naps.nap()) {
             expect(tuttiCommGetAsyncError(comm != nullptr ? comm : parent, &result));
         }
-        if (result != tuttiSuccess) expect(result, comm);
+        if (result != tuttiSuccess)
+            raise_result(result, tuttiGetLastError(comm), ranks_that_failed(comm != nullptr ? comm : parent));
     } catch (...) {
         const nb::gil_scoped_release free;
         if (comm != nullptr) tuttiCommAbort(comm);

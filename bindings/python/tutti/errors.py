@@ -47,7 +47,8 @@ _OF = {1: UnhandledCudaError, 2: SystemError, 3: InternalError, 4: InvalidArgume
        8: Timeout}
 
 
-_IN_PYTHON = {"tuttiMemAlloc": "tutti.zeros", "TUTTI_SPLIT_NOCOLOR": "None", "tuttiCommResume": "resume()"}
+_IN_PYTHON = {"tuttiMemAlloc": "tutti.zeros", "TUTTI_SPLIT_NOCOLOR": "None", "tuttiCommResume": "resume()",
+              "tuttiCommGetUniqueId": "grow_id()"}
 
 
 def of(code: int, text: str, failed_ranks: Sequence[int]) -> Error:
