@@ -32,10 +32,11 @@
  *      that each worker pushed before its own clock was c - s (stale synchronous parallel, Ho et al. 2013). Pushes
  *      never wait for other workers. Where servers only sum, a pull waits for the sum, and clocks have no meaning.
  *  (6) Workers that die, or call Destroy, are dropped: no request waits for them any more. Their earlier pushes count.
- *      A rank that is stopped for longer than config.timeoutMs counts as dead. If a server has died, all requests for
- *      its keys return tuttiRemoteError with a text that names its rank. Requests for keys of other servers go on.
+ *      A rank that is stopped for longer than config.timeoutMs counts as dead. If a server has died or does not answer,
+ *      all requests for its keys return tuttiRemoteError with a text that names its rank. Requests for keys of other
+ *      servers go on.
  *  (7) A request that waits for a slower worker for longer than config.timeoutMs ends with tuttiTimeout and a text that
- *      names that worker. Its server goes on.
+ *      names that worker. Its server goes on, so the request can be made again.
  */
 #ifndef TUTTI_PS_H_
 #define TUTTI_PS_H_

@@ -45,8 +45,9 @@ bool Roster::add(const Record& record) {
     const Member& m = record.member;
     if (has(m.rank)) return false;
     TUTTI_ASSERT(m.host_name.size() <= host_limit && record.info.size() <= endpoint_info_limit);
-    Line line{m.pid,    m.uid, record.round_trip_us, static_cast<std::uint32_t>(record.info.size()), m.host, m.local,
-              m.remote, {},    {}};
+    Line line{
+        m.pid, m.uid, record.round_trip_us, static_cast<std::uint32_t>(record.info.size()), m.host, m.local, m.remote,
+        {},    {}};
     std::ranges::copy(m.host_name, line.host_name.begin());
     std::ranges::copy(record.info, line.info.begin());
     lines_.set(static_cast<std::size_t>(m.rank), line);
@@ -78,7 +79,7 @@ Member Roster::member(Rank rank) const {
 
 Member Roster::member_of(const Line& line, Rank rank) const {
     const auto name_end = std::ranges::find(line.host_name, '\0');
-    return {rank, line.pid, line.uid, line.host, process(rank), std::string(line.host_name.begin(), name_end),
+    return {rank,       line.pid,   line.uid, line.host, process(rank), std::string(line.host_name.begin(), name_end),
             line.local, line.remote};
 }
 

@@ -186,7 +186,8 @@ class Single {
     bool progress() {
         const bool moved = execution_.progress();
         if (execution_.finished()) return true;
-        return comm_.connections().poll() | moved | comm_.faults().failed();
+        const bool polled = comm_.connections().poll(), failed = comm_.faults().failed();
+        return polled || moved || failed;
     }
     void rouse() const {}
     bool rest() { return comm_.connections().rest(true); }
@@ -211,7 +212,10 @@ class Shared : public Single {
         crew_.open(execution);
     }
     ~Shared() { crew_.close(); }
-    bool progress() { return Single::progress() | crew_.news(); }
+    bool progress() {
+        const bool moved = Single::progress();
+        return crew_.news() || moved;
+    }
     bool progress_or_diagnose(std::chrono::nanoseconds waited) {
         if (progress()) return true;
         const Paused alone(&crew_);

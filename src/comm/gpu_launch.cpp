@@ -326,7 +326,8 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         for (const Operation& o : pieces_of(call.operation, comm.rank(), comm.ranks())) {
             const std::size_t number = in_queue[{&comm, o.queue()}]++;
-            Ready& r = ready.emplace_back(&comm, call.gpu_stream, o, Admission{number, round_of(comm, o), tenant});
+            ready.push_back({&comm, call.gpu_stream, o, {number, round_of(comm, o), tenant}});
+            Ready& r = ready.back();
             r.copies = is_plain_copy(comm, o);
             r.sender_stream = is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream;
             if (!r.copies) r.job = comm.gpu_job(o, call.gpu_stream);

@@ -210,8 +210,8 @@ void compare_calls(std::span<const Issued> calls) {
 /// The calls that move anything, all on GPUs.
 void launch(std::span<Issued> calls) {
     compare_calls(calls);
-    const auto rest = std::ranges::remove_if(calls, [](const Issued& call) { return !call.operation.moves(); });
-    const auto count = calls.size() - rest.size();
+    const auto end = std::remove_if(calls.begin(), calls.end(), [](const Issued& c) { return !c.operation.moves(); });
+    const auto count = static_cast<std::size_t>(end - calls.begin());
     if (count > 0) launch_together(calls.first(count));
 }
 

@@ -43,9 +43,9 @@ ncclTeam world(ncclComm_t comm) {
 constexpr ncclTeam lsa{1, 0, 1};
 
 ncclResult_t no_kernels(const char* function) {
-    return refuse(ncclInvalidUsage,
-                  std::string(function) + ": NCCL's interface for kernels (nccl_device.h) is not supported: use the "
-                                          "functions of nccl.h");
+    return refuse(ncclInvalidUsage, std::string(function) +
+                                        ": NCCL's interface for kernels (nccl_device.h) is not supported: use the "
+                                        "functions of nccl.h");
 }
 
 ncclResult_t no_pointer(const char* function, void** pointer) {

@@ -63,7 +63,7 @@ Planner::Planner(std::shared_ptr<Tuner> tuner, Site site)
 std::size_t Planner::Hash::operator()(const Question& q) const {
     const std::uint64_t what = q.bytes << 16 ^ static_cast<std::uint64_t>(q.root) << 8 ^
                                static_cast<std::uint64_t>(q.type) << 4 ^ static_cast<std::uint64_t>(q.collective);
-    return what * 0x9e3779b97f4a7c15u >> 48;
+    return what * 0x9e3779b97f4a7c15u >> 32;
 }
 
 std::atomic<bool>& Planner::told_of(Collective c, std::size_t bytes) const {

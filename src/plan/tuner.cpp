@@ -17,7 +17,7 @@ constexpr int rehearsed_ranks = 64;  // with more ranks only the closed form is 
 constexpr int frugal_peers = 31;     // peers of a rank; more connections cost too much memory
 constexpr std::size_t lavish_bytes = 64 << 20;  // slots of a rank that needs more connections all the same
 constexpr std::size_t smallest_tile = 16 * 1024;
-constexpr double about_equal = 1.1, about_equal_near = 1.15;  // times that the model can't tell apart
+constexpr double about_equal = 1.1, about_equal_near = 1.15;                    // times that the model can't tell apart
 constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // even if both were rounded
 constexpr double most_time = std::numeric_limits<double>::infinity();
 
@@ -30,7 +30,7 @@ struct Tuner::Subject {
     bool whole;
     bool complete = false;  // has all ranks' programs
     bool settled;           // the time lost by waiting is known exactly, not only a lower bound
-    TileShape shapes[2];  // for inputs not altered, and altered
+    TileShape shapes[2];    // for inputs not altered, and altered
     ClosedForm form;
     std::string refusal;
     const Tuning::Curve* measured = nullptr;

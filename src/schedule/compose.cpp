@@ -46,8 +46,7 @@ Program reversed(const Program& p, Collective collective) {
     for (const Step& s : p.steps)
         for (std::uint32_t i = 0; i < s.sources + s.sinks; ++i) {
             Operand& o = operands[s.first + i];
-            if (o.place == Place::peer && p.message_chunks > 1)
-                std::swap(o.more, under_way[i >= s.sources][o.index]);
+            if (o.place == Place::peer && p.message_chunks > 1) std::swap(o.more, under_way[i >= s.sources][o.index]);
             if (o.place == Place::input)
                 o.place = Place::output;
             else if (o.place == Place::output)

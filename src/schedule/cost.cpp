@@ -47,8 +47,7 @@ class Clock {
         const double before = free_[turn.program], work = work_of(p, s);
         double ready = before;
         for (std::uint32_t i = s.first; i < s.first + s.sources; ++i)
-            if (part_of[i] != Matching::none)
-                ready = std::max(ready, arrives_[r_.matching.parts[part_of[i]].message]);
+            if (part_of[i] != Matching::none) ready = std::max(ready, arrives_[r_.matching.parts[part_of[i]].message]);
         price_.waits += ready > before;
         const double end = ready + work;
         free_[turn.program] = end;

@@ -142,9 +142,8 @@ TEST_CASE("an error that is ahead of the news waits for them, unless the peer ha
 TEST_CASE("a rank that fails while it calls the rendezvous says so there, and is not taken for dead") {
     const Identity identity = Identity::create();
     const auto service = bootstrap::Service::get();
-    const auto failing =
-        std::make_shared<bootstrap::Membership>(service, Rendezvous::of(identity), 1, 2, bootstrap::View{}, 60s,
-                                                std::span<const std::uint64_t>{});
+    const auto failing = std::make_shared<bootstrap::Membership>(
+        service, Rendezvous::of(identity), 1, 2, bootstrap::View{}, 60s, std::span<const std::uint64_t>{});
     std::string heard;
     std::thread other([&] {
         try {

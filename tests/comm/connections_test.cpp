@@ -28,7 +28,7 @@ TEST_CASE("a link is made when a peer is named first, and its FIFOs count as mem
     CHECK(first.sender != other.sender);
     CHECK(first.link == other.link);
     CHECK(mine.memory() > before);
-    if (!config().fault.empty()) return;  // such links carry no messages to all
+    if (!config().fault.empty()) return;                 // such links carry no messages to all
     CHECK(mine.connection_to_all(0).sender != nullptr);  // which names everybody
     CHECK(mine.find(2) != nullptr);
 }

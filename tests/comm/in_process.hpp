@@ -24,8 +24,7 @@ inline std::vector<std::unique_ptr<Connections>> connections_of(int ranks, const
     }
     std::vector<std::unique_ptr<Connections>> all;
     for (std::size_t rank = 0; rank < sessions.size(); ++rank)
-        all.push_back(std::make_unique<Connections>(Neighbourhood{sessions[rank], arenas[rank], infos}, gpus,
-                                                    options));
+        all.push_back(std::make_unique<Connections>(Neighbourhood{sessions[rank], arenas[rank], infos}, gpus, options));
     return all;
 }
 

@@ -149,7 +149,7 @@ struct Allocation {
     Kind kind;
     std::byte* base;
     std::size_t bytes;
-    int device;  // of opened ones: of the context that did
+    int device;            // of opened ones: of the context that did
     bool managed = false;  // of kind pool: no other process can open either
     unsigned long long id = 0;
     Mapping mapping = {};

@@ -219,7 +219,7 @@ int fork_one(int (*body)(int process), int number) {
         process(number).pid = child;
         return number;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left of a job whose controller is killed
+    prctl(PR_SET_PDEATHSIG, SIGKILL);       // nothing is left of a job whose controller is killed
     if (getppid() != controller) _exit(1);  // it has been
     mine = first_of_process = &thread(first);
     my_process = number;

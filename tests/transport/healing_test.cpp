@@ -287,7 +287,7 @@ TEST_CASE("rounds of connections in which nothing comes through end the link wit
     const auto [bytes, waits] = GENERATE(Round(700, false), Round(1000, true), Round(2000, true), Round(3000, true));
     CAPTURE(bytes, waits);
     std::atomic<bool> bad{false};
-    Relay relay([&](int) { return bad ? bytes : Relay::for_good; });
+    Relay relay([&bad, bytes = bytes](int) { return bad ? bytes : Relay::for_good; });
     LinkedPair pair = join_by(relay, std::chrono::seconds(2), false);  // the limit is 1 s
     exchange(pair, 3);
     if (waits)  // a message, for which no round is long enough

@@ -28,9 +28,8 @@ std::string Client::name_of(const Server& s) const {
     return text("the server on rank %d", settings_.server_ranks[static_cast<std::size_t>(s.link.server)]);
 }
 
-Failure Client::lost(const Server& s, tuttiResult_t code, const char* words) const {
-    return {code == tuttiTimeout ? tuttiTimeout : tuttiRemoteError,
-            text("%s has failed, died or left: %s", name_of(s).c_str(), words)};
+Failure Client::lost(const Server& s, const char* words) const {
+    return {tuttiRemoteError, text("%s has failed, died or left: %s", name_of(s).c_str(), words)};
 }
 
 // ---------------------------------------------------------------------------------------------------------- requests
@@ -138,7 +137,7 @@ void Client::wait(tuttiPsRequest_t number) {
             const auto its = [&](const auto& one) { return one.first == number; };
             if (std::ranges::none_of(s->sending, its) && std::ranges::none_of(s->awaited, its)) continue;
             lock.unlock();
-            fail(*s, lost(*s, tuttiTimeout, text("no answer for %d ms", static_cast<int>(limit.count())).c_str()));
+            fail(*s, lost(*s, text("no answer for %d ms", static_cast<int>(limit.count())).c_str()));
             lock.lock();
         }
         ended_.wait(lock, done);  // ends soon, because the links of its servers have been aborted
@@ -204,8 +203,7 @@ void Client::leave() {
 void Client::leave(std::span<const int> ranks) {
     for (const auto& s : servers_) {
         const int rank = settings_.server_ranks[static_cast<std::size_t>(s->link.server)];
-        if (std::ranges::find(ranks, rank) == ranks.end())
-            fail(*s, lost(*s, tuttiRemoteError, "it is not among the ranks that go on"));
+        if (std::ranges::find(ranks, rank) == ranks.end()) fail(*s, lost(*s, "it is not among the ranks that go on"));
     }
     leave();
 }
@@ -244,8 +242,7 @@ void Client::send_letters(Server& s) {
 
 /// Ends the link with the exception that is being handled. Call in a catch block.
 void Client::hang_up(Server& s) {
-    const Error error = caught();
-    fail(s, lost(s, error.code(), error.what()));
+    fail(s, lost(s, caught().what()));
 }
 
 void Client::receive_answers(Server& s) {

@@ -92,7 +92,8 @@ class Client {
     void hang_up(Server& s);
     void fail(Server& s, const Failure& failure);
     void end(std::uint64_t request, const std::optional<Failure>& error);
-    Failure lost(const Server& s, tuttiResult_t code, const char* words) const;
+    /// The failure of a link. Never tuttiTimeout, after which a request can be made again.
+    Failure lost(const Server& s, const char* words) const;
 
     const Settings& settings_;
     const Table& table_;

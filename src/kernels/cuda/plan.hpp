@@ -14,7 +14,7 @@
 namespace tutti::gpu {
 
 inline constexpr unsigned block_threads = 384;
-inline constexpr std::uint32_t line_depth = 4;        // messages in flight in lines, per end
+inline constexpr std::uint32_t line_depth = 4;       // messages in flight in lines, per end
 inline constexpr std::size_t line_bytes = 8 * 1024;  // most data of a message in lines; takes twice as much memory
 inline constexpr std::size_t lines_per_message = line_bytes / 8;
 inline constexpr int max_regions = 128;     // of a peer's lent allocations that are mapped at a time

@@ -131,8 +131,7 @@ template <class F, ReduceOp op>
 TUTTI_DEVICE void add_small(typename F::Lane (&sum)[F::lanes], std::uint64_t word, bool first, bool is_signed) {
     typename F::Lane next[F::lanes];
     F::unpack(word, next);
-    for (int i = 0; i < F::lanes; ++i)
-        sum[i] = first ? next[i] : F::template combine<op>(sum[i], next[i], is_signed);
+    for (int i = 0; i < F::lanes; ++i) sum[i] = first ? next[i] : F::template combine<op>(sum[i], next[i], is_signed);
 }
 template <class F>
 TUTTI_DEVICE std::uint64_t finish_small(typename F::Lane (&sum)[F::lanes], const SmallTerms& t) {
@@ -152,8 +151,7 @@ TUTTI_DEVICE_APART Outcome reduce_word(SmallTerms t, std::uint32_t at, std::uint
         if (source.flag == 0) {
             word = load_word<F::element>(source.at + at, size);
         } else {
-            const LineSeen seen =
-                wait_for_line(reinterpret_cast<const Line*>(source.at + 2 * at), source.flag, limits);
+            const LineSeen seen = wait_for_line(reinterpret_cast<const Line*>(source.at + 2 * at), source.flag, limits);
             if (seen.outcome != Outcome::met) return seen.outcome;
             word = seen.data;
         }
@@ -202,8 +200,8 @@ TUTTI_DEVICE Outcome reduce_small(const SmallTerms& t, std::uint32_t bytes, Earl
                 if (j >= left) break;
                 word = line[j].low | static_cast<std::uint64_t>(line[j].high) << 32;
                 if (line[j].flag_low != its[j].flag || line[j].flag_high != its[j].flag) {
-                    const LineSeen seen = wait_for_line(reinterpret_cast<const Line*>(its[j].at + 2 * at),
-                                                        its[j].flag, limits);
+                    const LineSeen seen =
+                        wait_for_line(reinterpret_cast<const Line*>(its[j].at + 2 * at), its[j].flag, limits);
                     if (seen.outcome != Outcome::met) return seen.outcome;
                     word = seen.data;
                 }
@@ -364,8 +362,7 @@ class Small {
         Outcome outcome = Outcome::met;
         TUTTI_ROLLED
         for (std::uint32_t at = 8 * thread(); at < bytes && outcome == Outcome::met; at += 8 * threads())
-            if (at >= whole)
-                outcome = detail::reduce_word<F, op>(t, at, bytes - at < 8 ? bytes - at : 8, limits_);
+            if (at >= whole) outcome = detail::reduce_word<F, op>(t, at, bytes - at < 8 ? bytes - at : 8, limits_);
         return outcome;
     }
 

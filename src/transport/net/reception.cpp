@@ -15,7 +15,7 @@ using namespace bootstrap;
 using tcp::Cipher;
 
 constexpr int attempts = 3;
-constexpr std::chrono::milliseconds pause{200};
+constexpr std::chrono::milliseconds between_attempts{200};
 // How long a connection that replaces a broken one may take to be made: if it gets no answer, the next call may.
 constexpr std::chrono::milliseconds shortest_wait{1000}, longest_wait{5000};
 
@@ -174,7 +174,7 @@ void Reception::lost(Call call, const Loss& loss) {
     const bool again = silent ? Clock::now() - call.begin < silence_limit_ : call.attempt < attempts;
     if (loss.late || (again && !loss.wrong_secret)) {
         if (!silent && !loss.late) ++call.attempt;
-        service_.after(pause, [weak = weak_from_this(), call] {
+        service_.after(between_attempts, [weak = weak_from_this(), call] {
             if (const auto self = weak.lock()) self->attempt(call.peer, [&] { self->dial(call); });
         });
         return;
@@ -198,7 +198,7 @@ void Reception::missed(Call call, const Loss& loss) {
     engine->missed(call.peer, call.stripe, why, hopeless, [weak = weak_from_this(), call] {
         const auto self = weak.lock();
         if (!self || self->closed_) return;
-        self->service_.after(pause, [weak, call] {
+        self->service_.after(between_attempts, [weak, call] {
             if (const auto self = weak.lock()) self->attempt(call.peer, [&] { self->dial(call); });
         });
     });

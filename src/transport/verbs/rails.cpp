@@ -28,7 +28,7 @@ Rails::Rails(const std::vector<Port>& ports, int queue_pairs, Rank self, Rank pe
              std::chrono::milliseconds silence_limit)
     : shift_(self + peer) {
     std::vector<Port> from = ports;
-    std::ranges::rotate(from, from.begin() + shift_ % static_cast<std::ptrdiff_t>(from.size()));
+    std::rotate(from.begin(), from.begin() + shift_ % static_cast<std::ptrdiff_t>(from.size()), from.end());
     for (Port& port : from)
         if (memory.here != nullptr) port.distance = distance(port.device->location(), *memory.here);
     std::vector<Port> chosen = from;
