@@ -39,7 +39,7 @@ using Clock = std::chrono::steady_clock;
 using Deadline = std::optional<Clock::time_point>;
 
 // Time for the ranks to print their own error after one of them failed, and then to leave after SIGTERM.
-constexpr auto grace = std::chrono::seconds(1);
+constexpr auto grace = std::chrono::seconds(2);
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 struct Rank {

@@ -32,8 +32,8 @@ MASTER_ADDR, MASTER_PORT and TUTTI_SECRET in its environment.
   -q, --quiet          say nothing, not even which rank failed
   -h, --help           print this text
 
-The exit code is that of the first rank that fails (128 + signal if it was killed). The others then get one second to
-end by themselves, SIGTERM, one more second, SIGKILL. 124: --timeout. 127: there is no such CMD; 126: it can't be run.
+The exit code is that of the first rank that fails (128 + signal if it was killed). The others then get two seconds to
+end by themselves, SIGTERM, two more seconds, SIGKILL. 124: --timeout. 127: there is no such CMD; 126: it can't be run.
 2: wrong usage. Only rank 0 reads the standard input.
 )";
 

@@ -196,9 +196,9 @@ void Reception::missed(Call call, const Loss& loss) {
     if (refused && !hopeless) ++call.attempt;
     const std::string why = "no connection to " + call.address.text() + ": " + loss.text;
     engine->missed(call.peer, call.stripe, why, hopeless, [weak = weak_from_this(), call] {
-        const auto self = weak.lock();
-        if (!self || self->closed_) return;
-        self->service_.after(between_attempts, [weak, call] {
+        const auto here = weak.lock();
+        if (!here || here->closed_) return;
+        here->service_.after(between_attempts, [weak, call] {
             if (const auto self = weak.lock()) self->attempt(call.peer, [&] { self->dial(call); });
         });
     });
