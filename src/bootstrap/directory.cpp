@@ -105,11 +105,11 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     const bool waits = !seat->second.settled && state_ == State::gathering;
     if (!waits || !Membership::may_heal(connection, loss)) return lose(rank, here);
     service_.after(time_to_register_again, [weak = weak_from_this(), rank, here]() mutable {
-        const auto self = weak.lock();
-        if (!self || self->state_ != State::gathering) return;
+        const auto directory = weak.lock();
+        if (!directory || directory->state_ != State::gathering) return;
         here.text = "its connection was reset, and not made again";  // Loss::text is not valid any more
-        const auto seat = self->seats_.find(rank);
-        if (seat != self->seats_.end() && !seat->second.connection) self->probe(rank, here);
+        const auto its = directory->seats_.find(rank);
+        if (its != directory->seats_.end() && !its->second.connection) directory->probe(rank, here);
     });
 }
 
