@@ -100,7 +100,7 @@ class Frameworks(unittest.TestCase):
     def test_mypy(self):
         package = next(PYTHON.parents[1].glob("lib/python*/site-packages/tutti"))
         for path in (*sorted(EXAMPLES.parent.glob("*.py")), *sorted(EXAMPLES.glob("*.py")),
-                     package / "_compiled.py", package / "jax/_collectives.py"):
+                     package / "_compiled.py", package / "_waiting.py", package / "jax/_collectives.py"):
             with self.subTest(path=path.name):
                 done = run(PYTHON, "-m", "mypy", "--strict", "--config-file", EXAMPLES.parent / "mypy.ini", path)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -170,21 +171,45 @@ else:
         self.assertRegex(done.stderr, "ImportError: .*libtutti.so.0.*\n.*install the wheel again")
 
 
+LEFT = """
+import os, signal, threading, time
+import numpy, tutti
+pair = tutti.init_all(2)
+pair[0].recv(numpy.empty(1), 1, async_=True)
+"""
+INTERRUPTED = """
+def interrupt():
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+
+
 class Trouble(unittest.TestCase):
-    """trouble.py has the cases."""
+    """trouble.py and waits.py have the cases."""
+
+    def test_the_end_of_a_program_that_waits(self):
+        began = time.monotonic()
+        done = run(PYTHON, "-c", LEFT + "raise ValueError(3)")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"ValueError: 3\n\Z")
+        done = run(PYTHON, "-c", LEFT + INTERRUPTED)
+        self.assertIn("KeyboardInterrupt", done.stderr)
+        self.assertLess(time.monotonic() - began, 300)  # an operation waits for 600 s
 
 
-def add_cases():
-    for name in re.findall(r"^def (\w+_([123]))\(comm\)", (HERE / "trouble.py").read_text(), re.M):
+def add_cases(script):
+    for name in re.findall(r"^def (\w+_([123]))\((?:comm|_)\)", (HERE / script).read_text(), re.M):
         def test(self, name=name):
-            done = run_ranks(int(name[1]), HERE / "trouble.py", name[0])
+            done = run_ranks(int(name[1]), HERE / script, name[0])
             self.assertEqual(len(re.findall(rf"^{name[0]}: rank", done.stdout, re.M)),
                              2 if name[0] == "dead_3" else int(name[1]), done.stdout + done.stderr)
             self.assertEqual(done.returncode, 0 if name[0] != "dead_3" else done.returncode, done.stderr)
         setattr(Trouble, f"test_{name[0][:-2]}", test)
 
 
-add_cases()
+add_cases("trouble.py")
+add_cases("waits.py")
 
 if __name__ == "__main__":
     unittest.main()

@@ -57,7 +57,7 @@ def run(*command, **more):
     variables |= {"TUTTI_TUNING": "none", "XDG_CACHE_HOME": str(CACHE), "OMP_NUM_THREADS": "1",
                   "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False,
-                          cwd=FOLDER, env=variables | more)
+                          errors="backslashreplace", cwd=FOLDER, env=variables | more)
 
 
 def run_ranks(ranks, *command, **more):
@@ -121,6 +121,12 @@ class Conformance(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(len(re.findall("^rank . ok$", done.stdout, re.M)), ranks, done.stdout)
 
+    def test_every_type_and_op(self):
+        for ranks in (2, 3):
+            with self.subTest(ranks=ranks):
+                done = run_ranks(ranks, THEIRS / "matrix.py")
+                self.assertEqual(len(re.findall(r"^rank \d ok$", done.stdout, re.M)), ranks, done.stdout + done.stderr)
+
     def test_groups_that_lose_ranks(self):
         for kind, ends in {"shrink": 3, "shrink_after_a_death": 2, "reconfigure": 2, "recorder": 3, "profiler": 3,
                            "memory": 3}.items():
@@ -151,6 +157,7 @@ class Conformance(unittest.TestCase):
             self.skipTest(f"there is no {needs} beside torch")
         done = run(PYTHON, THEIRS / script)
         self.assertEqual(done.returncode, 0, done.stderr[-20000:])
+        self.assertNotRegex(done.stdout, r".*\\x[0-9a-f]{2}")  # bytes that are no text: memory that was overwritten?
         passed = re.search(words, done.stdout, re.M)
         self.assertTrue(passed, done.stdout[-2000:])
         self.assertGreaterEqual(int(passed[1]), least)

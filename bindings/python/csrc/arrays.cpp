@@ -180,11 +180,14 @@ void refuse(PyObject* exception, const char* format, ...) {
 
 Array::Array(nb::handle object, const char* name, Use use, int device) : Array() {  // ends if this throws
     if (!from_numpy(object, use) && !from_buffer(object, name, use) && !from_exchange(object, name) &&
-        !from_cuda(object, name, use) && !from_dlpack(object, name, use))
+        !from_cuda(object, name, use) && !from_dlpack(object, name, use)) {
+        if (PyUnicode_Check(object.ptr()))
+            refuse(PyExc_TypeError, "%s: str is no array (what is not an array is given by name, as op=\"max\")", name);
         refuse(PyExc_TypeError,
                "%s: %s is no array: expected an object with the buffer protocol, DLPack or __cuda_array_interface__, "
                "as numpy.asarray(...) makes",
                name, nb::str(object.type().attr("__name__")).c_str());
+    }
     if (data_ == nullptr && bytes() > 0)
         refuse(
             PyExc_TypeError,

@@ -46,7 +46,10 @@ void leave_group(const Group&, nb::handle exception, nb::handle, nb::handle) {
     }
     if (result == tuttiSuccess) return;
     const std::string text = tuttiGetLastError(nullptr);
+    bool interrupted = false;
+    for (Communicator* comm : group.comms) interrupted = comm->was_interrupted() || interrupted;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (interrupted) raise_interrupt();
     std::vector<int> failed;
     for (const Communicator* comm : group.comms)
         if (failed.empty()) failed = ranks_that_failed(comm->raw());

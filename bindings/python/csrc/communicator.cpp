@@ -4,11 +4,16 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <climits>
 #include <cmath>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "calls.hpp"
 #include "work.hpp"
@@ -138,7 +143,8 @@ tuttiComm_t Communicator::made(const Make& make, tuttiComm_t parent) {
         for (Naps naps; result == tuttiInProgress; naps.nap()) {
             expect(tuttiCommGetAsyncError(comm != nullptr ? comm : parent, &result));
         }
-        if (result != tuttiSuccess) expect(result, comm);
+        if (result != tuttiSuccess)
+            raise_result(result, tuttiGetLastError(comm), ranks_that_failed(comm != nullptr ? comm : parent));
     } catch (...) {
         const nb::gil_scoped_release free;
         if (comm != nullptr) tuttiCommAbort(comm);
@@ -159,24 +165,87 @@ void Communicator::refuse_call() const {
 
 void Communicator::failed(tuttiResult_t result) {
     const std::string text = tuttiGetLastError(comm_);
+    const bool interrupted = was_interrupted();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (interrupted) raise_interrupt();  // asyncio's handler leaves the exception to its loop
     raise_result(result, text, ranks_that_failed(comm_));
 }
+
+namespace {
+
+/// What a thread that destroys a communicator has to say.
+struct Leaving {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    tuttiResult_t result = tuttiSuccess;
+    std::string text;
+
+    void leave(tuttiComm_t comm) {
+        const tuttiResult_t got = tuttiCommDestroy(comm);
+        const std::lock_guard lock(mutex);
+        result = got;
+        if (result != tuttiSuccess) text = tuttiGetLastError(nullptr);
+        done = true;
+        changed.notify_all();
+    }
+};
+
+/// Destroys comm, which waits until the other ranks have read what this one sent. Ctrl-C ends the main thread's wait;
+/// a thread of its own goes on then.
+void destroy(tuttiComm_t comm) {
+    const auto leaving = std::make_shared<Leaving>();
+    bool done = !Interruptible::is_main();
+    if (!done) {
+        try {
+            std::thread([=] { leaving->leave(comm); }).detach();
+        } catch (const std::system_error&) {
+            done = true;  // there is no thread to be had
+        }
+    }
+    if (done) {
+        const nb::gil_scoped_release free;
+        leaving->leave(comm);
+    }
+    for (Signals signals; !done;) {
+        {
+            const nb::gil_scoped_release free;
+            std::unique_lock lock(leaving->mutex);
+            done = leaving->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return leaving->done; });
+        }
+        if (!done) signals.look();
+    }
+    if (leaving->result != tuttiSuccess) raise_result(leaving->result, leaving->text);
+}
+
+}  // namespace
 
 void Communicator::close() {
     if (comm_ == nullptr) return;
     const tuttiComm_t comm = handle();
     drain();
-    std::string text;
-    tuttiResult_t result;
     comm_ = nullptr;
     if (worker_ != nullptr) worker_->end();
-    {
-        const nb::gil_scoped_release free;
-        result = tuttiCommDestroy(comm);
-        if (result != tuttiSuccess) text = tuttiGetLastError(nullptr);
+    destroy(comm);
+}
+
+void Communicator::end_all(bool abort) {
+    const auto remaining = all;  // an end runs code of Python, which may end others
+    for (const auto& [number, unused] : remaining) {
+        Communicator* const comm = numbered(number);
+        if (comm == nullptr || comm->closed() || comm->forks_ != forks() || comm->busy_) continue;
+        if (abort) {
+            comm->abort();
+            continue;
+        }
+        try {
+            comm->close();
+        } catch (nb::python_error& error) {
+            if (error.matches(PyExc_Exception)) continue;  // a failure that the program has not looked at
+            end_all(true);
+            throw;
+        }
     }
-    if (result != tuttiSuccess) raise_result(result, text);
 }
 
 void Communicator::abort() {
@@ -205,7 +274,7 @@ void Communicator::revoke() {
 
 void Communicator::interrupt() {
     if (comm_ == nullptr) return;
-    revoked_ = true;
+    revoked_ = interrupted_ = true;
     tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT);
 }
 
@@ -230,7 +299,7 @@ nb::object Communicator::failed_rank() const {
 
 uint64_t Communicator::memory() {
     uint64_t bytes = 0;
-    expect(tuttiCommMemory(handle(), &bytes), comm_);
+    wait_for([&](tuttiComm_t comm) { return tuttiCommMemory(comm, &bytes); });
     return bytes;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.hpp"
@@ -84,6 +85,7 @@ class Communicator {
         Communicator* self = this;
         tuttiResult_t result;
         {
+            interrupted_ = false;
             const Interruptible interruptible(&self, 1);
             const Busy busy(*this);
             const nb::gil_scoped_release free;
@@ -102,8 +104,13 @@ class Communicator {
     void close();
     void abort();
     void revoke();
+    /// The end of the program: closes all communicators that no thread is in a call on, in the order in which they were
+    /// made, or aborts them. Ctrl-C ends a wait, and aborts the rest.
+    static void end_all(bool abort);
     /// Ctrl-C: ends what waits. Called by another thread than the one that waits, with the GIL.
     void interrupt();
+    /// Whether it did so since this was asked last.
+    bool was_interrupted() { return std::exchange(interrupted_, false); }
     [[nodiscard]] nb::object failed_rank() const;
     [[nodiscard]] nb::tuple failed_ranks() const;
     uint64_t memory();
@@ -131,8 +138,9 @@ class Communicator {
     int64_t number_;
     int rank_ = 0, size_ = 0, device_ = TUTTI_DEVICE_CPU;
     int forks_ = forks();
-    bool busy_ = false;     // a thread is in a call
-    bool revoked_ = false;  // by Ctrl-C or revoke()
+    bool busy_ = false;         // a thread is in a call
+    bool revoked_ = false;      // by Ctrl-C or revoke()
+    bool interrupted_ = false;  // Ctrl-C has ended a call that has yet to say so
     std::shared_ptr<Worker> worker_;
 };
 

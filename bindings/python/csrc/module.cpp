@@ -182,6 +182,7 @@ include/tutti/tutti.h.)");
     module.def("version_code", &version, "The version of libtutti, as TUTTI_VERSION_CODE.");
     module.def("device_count", &device_count, "How many CUDA devices ranks can be on.");
     module.def("settings", &settings, "What holds of each variable in docs/environment.md.");
+    module.def("_end_all", &Communicator::end_all, "abort"_a, "For the end of the program: see _waiting.py.");
     bind_group(module);
     bind_work(module);
     bind_communicator(module);

@@ -43,7 +43,10 @@ class Window {
         });
     }
     ~Window() {
-        if (window_ != nullptr && !comm().closed()) tuttiCommWindowDeregister(comm().raw(), window_);
+        if (window_ == nullptr || comm().closed()) return;
+        const tuttiComm_t comm_handle = comm().raw();
+        const nb::gil_scoped_release free;  // it waits for what was begun, maybe with ranks of this process
+        tuttiCommWindowDeregister(comm_handle, window_);
     }
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;

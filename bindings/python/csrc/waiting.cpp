@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "communicator.hpp"
 
@@ -25,7 +26,7 @@ bool waits = false;                   // under the GIL
 std::atomic<uint64_t> interrupts{0};  // counted by the handler
 std::atomic<int> forked{0};
 sem_t woken;
-struct sigaction python_handler;  // what ours calls first
+std::atomic<void (*)(int)> python_handler{nullptr};  // what ours calls first
 
 pthread_t main_thread() {
     static const auto id =
@@ -34,15 +35,28 @@ pthread_t main_thread() {
 }
 
 void on_interrupt(int number) {
-    python_handler.sa_handler(number);
+    python_handler.load(std::memory_order_relaxed)(number);
     interrupts.fetch_add(1, std::memory_order_relaxed);
     sem_post(&woken);
 }
 
-// Whether Python will raise KeyboardInterrupt. A handler of the program's own may go on with the wait.
+// Whether Ctrl-C ends the program: Python will raise KeyboardInterrupt, or asyncio.run() cancels what it runs, as soon
+// as the wait is over. A handler of the program's own may go on with the wait.
 bool raises() {
     const nb::module_ signals = nb::module_::import_("signal");
-    return signals.attr("getsignal")(SIGINT).is(signals.attr("default_int_handler"));
+    const nb::object handler = signals.attr("getsignal")(SIGINT);
+    if (handler.is(signals.attr("default_int_handler"))) return true;
+    const nb::object method = nb::getattr(handler, "func", nb::none());  // of functools.partial
+    return nb::getattr(method, "__qualname__", nb::none()).equal(nb::str("Runner._on_sigint"));
+}
+
+// signal.signal(), which asyncio.run() calls, too, has put Python's handler back.
+void handle_again() {
+    struct sigaction now {};
+    if (sigaction(SIGINT, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0) return;
+    if (now.sa_handler != python_handler.load(std::memory_order_relaxed)) return;
+    now.sa_handler = on_interrupt;
+    sigaction(SIGINT, &now, nullptr);
 }
 
 // With the GIL, so the main thread cannot leave its wait meanwhile, nor learn of the signal.
@@ -53,7 +67,13 @@ void end_waits() {
 
 void watch() {
     for (;;) {
-        while (sem_wait(&woken) != 0) {
+        timespec next{};
+        clock_gettime(CLOCK_REALTIME, &next);
+        next.tv_nsec += 250'000'000;
+        if (next.tv_nsec >= 1'000'000'000) next = {next.tv_sec + 1, next.tv_nsec - 1'000'000'000};
+        if (sem_timedwait(&woken, &next) != 0) {
+            handle_again();
+            continue;
         }
         if (!Py_IsInitialized()) return;
         const PyGILState_STATE state = PyGILState_Ensure();
@@ -67,6 +87,11 @@ void watch() {
 }
 
 }  // namespace
+
+void raise_interrupt() {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+}
 
 bool Interruptible::is_main() {
     return pthread_equal(pthread_self(), main_thread()) != 0;
@@ -87,15 +112,24 @@ void listen_for_interrupts() {
     struct sigaction now {};
     if (!Interruptible::is_main() || sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == on_interrupt) return;
     if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || !raises()) return;
+    python_handler.store(now.sa_handler, std::memory_order_relaxed);
     static const bool watching = [] {
         sem_init(&woken, 0, 0);
         std::thread(watch).detach();
         return true;
     }();
     static_cast<void>(watching);
-    python_handler = now;
     now.sa_handler = on_interrupt;
     sigaction(SIGINT, &now, nullptr);
+}
+
+Signals::Signals() : seen_(interrupts.load(std::memory_order_relaxed)) {}
+
+void Signals::look() {
+    if (!main_) return;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    const uint64_t now = interrupts.load(std::memory_order_relaxed);
+    if (std::exchange(seen_, now) != now && raises()) raise_interrupt();
 }
 
 void Naps::nap() {
@@ -105,7 +139,7 @@ void Naps::nap() {
         const nb::gil_scoped_release free;
         nanosleep(&time, nullptr);
     }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    signals_.look();
 }
 
 int forks() {

@@ -39,12 +39,28 @@ class Interruptible {
 /// Begins to listen for Ctrl-C, in the main thread if Python's own handler is there; else does nothing.
 void listen_for_interrupts();
 
-/// Sleeps without the GIL, longer each time; then throws what a signal has raised meanwhile.
+/// Throws KeyboardInterrupt.
+[[noreturn]] void raise_interrupt();
+
+/// A wait of Python's own, which looks for signals now and then.
+class Signals {
+  public:
+    Signals();
+    /// In the main thread: throws what a signal has raised since then, KeyboardInterrupt if that is asyncio's to raise.
+    void look();
+
+  private:
+    const bool main_ = Interruptible::is_main();
+    uint64_t seen_;
+};
+
+/// Sleeps without the GIL, longer each time; then looks for signals.
 class Naps {
   public:
     void nap();
 
   private:
+    Signals signals_;
     long next_us_ = 20;
 };
 

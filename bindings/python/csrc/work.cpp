@@ -44,6 +44,7 @@ void Worker::run() {
     for (;;) {
         changed_.wait(lock, [&] { return begun_ < jobs_.size() || ending_; });
         if (begun_ == jobs_.size()) return;
+        std::shared_ptr<Job> kept;
         Job& job = *jobs_[begun_++];
         tuttiResult_t code = tuttiRemoteError;
         job.text = "the communicator was aborted before the operation began";
@@ -57,7 +58,28 @@ void Worker::run() {
             lock.lock();
         }
         job.code = code;
+        calls_ = job.has_callbacks;
+        if (calls_) kept = jobs_[begun_ - 1];  // begin() drops those that have ended
         changed_.notify_all();
+        if (!calls_) continue;
+        lock.unlock();
+        call(std::move(kept));
+        lock.lock();
+        calls_ = false;
+        changed_.notify_all();
+    }
+}
+
+// The job may be the last reference, so it goes under the GIL.
+void Worker::call(std::shared_ptr<Job>&& ended) {
+    const nb::gil_scoped_acquire held;
+    const std::shared_ptr<Job> job = std::move(ended);
+    for (const nb::object& callback : std::exchange(job->callbacks, {})) {
+        try {
+            callback();
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("tutti.Work");
+        }
     }
 }
 
@@ -67,7 +89,7 @@ bool Worker::wait_until(const Done& done, double seconds) {
     const bool main = Interruptible::is_main();
     const Clock::time_point end =
         Clock::now() + std::chrono::microseconds(seconds < 0 ? 0 : std::llround(seconds * 1e6));
-    for (;;) {
+    for (Signals signals;;) {
         bool is_done = false;
         {
             const nb::gil_scoped_release free;
@@ -81,13 +103,16 @@ bool Worker::wait_until(const Done& done, double seconds) {
             }
         }
         if (is_done) return true;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        signals.look();
         if (seconds >= 0 && Clock::now() >= end) return false;
     }
 }
 
 void Worker::drain() {
-    wait_until([&] { return jobs_.empty() || (begun_ == jobs_.size() && jobs_.back()->code != tuttiInProgress); }, -1);
+    const auto idle = [&] {
+        return jobs_.empty() || (begun_ == jobs_.size() && jobs_.back()->code != tuttiInProgress && !calls_);
+    };
+    wait_until(idle, -1);
 }
 
 bool Worker::wait(const Job& job, double seconds) {
@@ -97,6 +122,13 @@ bool Worker::wait(const Job& job, double seconds) {
 bool Worker::done(const Job& job) {
     const std::lock_guard lock(mutex_);
     return job.code != tuttiInProgress;
+}
+
+bool Worker::when_done(Job& job, nb::handle callback) {
+    job.callbacks.push_back(nb::borrow(callback));
+    const std::lock_guard lock(mutex_);
+    job.has_callbacks = true;
+    return job.code == tuttiInProgress;
 }
 
 // -------------------------------------------------------------------------------------------------------- the handle
@@ -113,9 +145,8 @@ nb::object Work::wait(nb::object timeout) {
     return job_->result;
 }
 
-nb::object Work::awaited(nb::handle self) {
-    const nb::object loop = nb::module_::import_("asyncio").attr("get_running_loop")();
-    return loop.attr("run_in_executor")(nb::none(), self.attr("wait")).attr("__await__")();
+bool Work::when_done(nb::handle callback) {
+    return worker_->when_done(*job_, callback);
 }
 
 void bind_work(nb::module_& module) {
@@ -130,7 +161,7 @@ it in asyncio, or call wait().)")
 
 timeout: in seconds; the built-in TimeoutError tells that it was too short, and the operation goes on.
 Raises the operation's error. Ctrl-C ends the wait, not the operation.)")
-        .def("__await__", &Work::awaited);
+        .def("_when_done", &Work::when_done, "callback"_a, "For await. False if it has ended: nothing will be called.");
 }
 
 }  // namespace tutti::python

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "arrays.hpp"
 #include "communicator.hpp"
@@ -19,8 +20,10 @@ struct Job {
     Communicator::Issue issue;
     Array in, out;
     nb::object result;
-    std::string text;         // of its error
-    std::vector<int> failed;  // ranks that had failed when it ended
+    std::vector<nb::object> callbacks;  // called by the worker's thread when it has ended; under the GIL
+    bool has_callbacks = false;         // under the worker's lock
+    std::string text;                   // of its error
+    std::vector<int> failed;            // ranks that had failed when it ended
     tuttiResult_t code = tuttiInProgress;
 };
 
@@ -40,11 +43,14 @@ class Worker {
     /// Waits until all that was begun has ended. With the GIL, which it gives up meanwhile. Ctrl-C ends it.
     void drain();
     bool done(const Job& job);
+    /// The worker's thread will call this function of Python when the job has ended. False if it has ended already.
+    bool when_done(Job& job, nb::handle callback);
     /// Waits for at most `seconds`, or for ever if it is negative. False if that was too short. As drain().
     bool wait(const Job& job, double seconds);
 
   private:
     void run();
+    static void call(std::shared_ptr<Job>&& job);
     template <typename Done>
     bool wait_until(const Done& done, double seconds);
 
@@ -54,6 +60,7 @@ class Worker {
     std::deque<std::shared_ptr<Job>> jobs_;  // not all done, or not yet forgotten: the GIL's holder drops them
     size_t begun_ = 0;                       // of jobs_, those that the thread has taken
     bool ending_ = false, stopped_ = false;
+    bool calls_ = false;  // the thread is in a callback
     std::thread thread_;  // last: it uses all of the above
 };
 
@@ -64,7 +71,7 @@ class Work {
     bool done();
     /// The operation's result, or its error.
     nb::object wait(nb::object timeout);
-    static nb::object awaited(nb::handle self);
+    bool when_done(nb::handle callback);
 
   private:
     std::shared_ptr<Worker> worker_;

@@ -16,6 +16,7 @@ from tutti._tutti import (Communicator, Memory, Window, Work, device_count, grou
                           unique_id, version_code)
 from tutti._arrays import zeros
 from tutti._objects import all_gather_object, all_reduce_object, broadcast_object
+from tutti._waiting import awaited
 from tutti.errors import (Error, InternalError, InvalidArgument, InvalidUsage, RemoteError, SystemError, Timeout,
                           UnhandledCudaError)
 
@@ -24,6 +25,7 @@ __version__ = "{}.{}.{}".format(*(version_code() // unit % 100 for unit in (1000
 Communicator.all_gather_object = all_gather_object
 Communicator.all_reduce_object = all_reduce_object
 Communicator.broadcast_object = broadcast_object
+Work.__await__ = awaited
 
 __all__ = ["Communicator", "Error", "InternalError", "InvalidArgument", "InvalidUsage", "Memory", "RemoteError",
            "SystemError", "Timeout", "UnhandledCudaError", "Window", "Work", "device_count", "group", "init",

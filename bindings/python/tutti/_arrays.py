@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,15 @@ def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray
     except ImportError as error:
         raise ImportError("tutti.zeros makes a NumPy array, and there is no NumPy: pip install numpy; a tutti.Memory "
                           "is such memory without it") from error
-    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        lengths = (operator.index(shape),)
+    except TypeError:
+        lengths = tuple(operator.index(length) for length in shape)
     if any(length < 0 for length in lengths):
         raise ValueError(f"shape is {shape}; expected lengths of 0 or more")
     kind = numpy.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"dtype is {kind}: other ranks can't use this process's Python objects")
     memory = Memory(math.prod(lengths) * kind.itemsize)
     return numpy.ndarray(lengths, kind, memoryview(memory))
 

@@ -47,9 +47,14 @@ _OF = {1: UnhandledCudaError, 2: SystemError, 3: InternalError, 4: InvalidArgume
        8: Timeout}
 
 
+_IN_PYTHON = {"tuttiMemAlloc": "tutti.zeros", "TUTTI_SPLIT_NOCOLOR": "None", "tuttiCommResume": "resume()",
+              "tuttiCommGetUniqueId": "grow_id()"}
+
+
 def of(code: int, text: str, failed_ranks: Sequence[int]) -> Error:
     """The exception of a result code."""
-    error = _OF.get(code, Error)(text)
+    here = [f"{name} is {ours}" for name, ours in _IN_PYTHON.items() if name in text.partition(": ")[2]]
+    error = _OF.get(code, Error)(text + (f" (in Python {', '.join(here)})" if here else ""))
     error.code = code
     error.failed_ranks = tuple(failed_ranks)
     error.failed_rank = error.failed_ranks[0] if error.failed_ranks else None

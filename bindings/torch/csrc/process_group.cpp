@@ -401,6 +401,20 @@ ProcessGroup::Result ProcessGroup::gather(Lists& outputs, Tensors& inputs, const
                    [=](Collectives& all) { all.gather(list, input, root); });
 }
 
+#if TUTTI_TORCH_AT_LEAST(2, 15)
+ProcessGroup::Result ProcessGroup::gather_single(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::GatherOptions& options) {
+    Lists outputs;
+    if (options.rootRank == rank_) {
+        check_rows(output, input, "gather_single");
+        if (!output.is_contiguous()) fail("tutti: gather_single: the output is not contiguous");
+        outputs.push_back(output.view({size_, input.numel()}).unbind(0));  // neighbours: nothing is copied
+    }
+    Tensors inputs{input};
+    return gather(outputs, inputs, options);
+}
+#endif
+
 ProcessGroup::Result ProcessGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
     const at::Tensor& output = only(outputs, "scatter");
     const int root = static_cast<int>(options.rootRank);

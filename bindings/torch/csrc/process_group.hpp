@@ -131,6 +131,9 @@ class ProcessGroup final : public Base {
     Result allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
     Result _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
     Result gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#if TUTTI_TORCH_AT_LEAST(2, 15)
+    Result gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
     Result scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
     Result reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) override;
     Result _reduce_scatter_base(at::Tensor& output, at::Tensor& input,

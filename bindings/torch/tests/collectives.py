@@ -134,6 +134,13 @@ def test_gathers():
     into = torch.empty(SIZE * 6)
     getattr(dist, "all_gather_into_tensor", None)(into, flat)
     same(into, whole, "all_gather_into_tensor")
+    if hasattr(dist, "gather_single"):
+        for out in (torch.zeros(SIZE * 6), torch.zeros(SIZE, 6)):
+            dist.gather_single(flat, out if RANK == 0 else None, 0)
+            same(out.view(-1), whole if RANK == 0 else torch.zeros(SIZE * 6), "gather_single")
+        if RANK == 0:
+            for wrong in (torch.zeros(6 * SIZE + 1), torch.zeros(6, SIZE + 1)[:, :SIZE]):
+                refused(lambda wrong=wrong: dist.gather_single(flat, wrong, 0), "gather_single")
     sizes = [q + 1 for q in range(SIZE)]  # uneven
     lists = [torch.empty(size) for size in sizes]
     dist.all_gather(lists, torch.full((sizes[RANK],), float(RANK)))
