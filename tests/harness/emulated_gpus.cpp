@@ -157,7 +157,7 @@ using Event = std::shared_ptr<Mark>;
 
 bool EmulatedGpus::emulates(tuttiDataType_t type) {
 #ifdef TUTTI_FEW_TYPES
-    return type <= tuttiUint32 || type == tuttiFloat32 || type == tuttiBfloat16;
+    return type <= tuttiUint64 || type == tuttiFloat32 || type == tuttiBfloat16;
 #else
     return type < tuttiNumTypes;
 #endif

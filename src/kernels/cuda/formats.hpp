@@ -295,10 +295,10 @@ auto with_lanes_of(DataType type, Visit&& visit) -> decltype(visit(Bytes{})) {
             return visit(Native<float>{});
         case DataType::bfloat16:
             return visit(Bfloat16{});
-#ifndef TUTTI_FEW_TYPES
         case DataType::int64:
         case DataType::uint64:
             return visit(Integer<std::uint64_t>{});
+#ifndef TUTTI_FEW_TYPES
         case DataType::float16:
             return visit(Float16{});
         case DataType::float64:
