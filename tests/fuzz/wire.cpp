@@ -201,13 +201,17 @@ class Rank0 {
                 arena_.awaited().expect(1, std::span(own_).subspan(guard, in_.below(own_bytes + 1)));
             return;
         }
-        PutHeader put{in_.below(own_bytes + 64), gate, in_.below(4), static_cast<std::uint8_t>(in_.below(9)), 0, 0, {}};
-        if (put.key != 0) put.key = key;
+        PutHeader put{};
+        put.offset = in_.below(own_bytes + 64);
+        put.gate = gate;
+        put.key = in_.below(4) != 0 ? key : 0;
+        put.signal = static_cast<std::uint8_t>(in_.below(9));
         put.raises = static_cast<std::uint8_t>(in_.below(3));
         put.asks = static_cast<std::uint8_t>(in_.below(3));
         if (put.asks == 1 && in_.below(8) != 1) put.signal = put.raises = 0;
         const std::uint64_t wanted = in_.below(8) == 1 ? in_.number<std::uint64_t>() : in_.below(own_bytes);
         const std::size_t before = h.in_slot == 1 ? put_header_in_slot : sizeof put;
+        put.written = in_.below(8) == 1;  // no adapter has
         std::memcpy(body.data(), &put, sizeof put);
         std::memcpy(body.data() + before, &wanted, sizeof wanted);
         if (in_.below(8) != 1) h.bytes = static_cast<std::uint32_t>(before + sizeof wanted);
