@@ -70,10 +70,9 @@ class Endpoint final : public net::NetEndpoint {
                   const std::byte* slot, const net::RemoteMemory& to) override;
     void read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) override;
     bool take_read(int) override { return std::exchange(has_read_, false); }
-    bool is_empty() const override {
-        return true;
-    }                                       // queue(), put() and write_to() hand everything to the adapter at once
-    bool send() override { return false; }  // so there is nothing left to send
+    // All is handed to the adapter at once, so nothing is left to send.
+    bool is_empty() const override { return true; }
+    bool send() override { return false; }
     bool receive(net::Recipient& to) override;
     void abandon() override { bye_ = true; }
     std::vector<int> fds() const override { return {completions_.fd()}; }
