@@ -30,6 +30,18 @@ std::vector<float> fetched(const Place& place, const void* at, std::size_t count
     return values;
 }
 
+/// Parameter "w", whose values and gradient lie there.
+tuttiDpParameter_t parameter_of(void* values, void* gradient) {
+    tuttiDpParameter_t parameter{};
+    parameter.name = "w";
+    parameter.data = values;
+    parameter.grad = gradient;
+    parameter.count = weights;
+    parameter.type = tuttiFloat32;
+    parameter.gradType = tuttiDpSameType;
+    return parameter;
+}
+
 /// y = x * (the sum of some weights); the gradient of each weight is its number times the sum of x, on each device.
 tuttiResult_t work(void* user, const tuttiDpReplica_t* r) {
     const Place& place = (*static_cast<const std::vector<Place>*>(user))[static_cast<std::size_t>(r->device)];
@@ -63,13 +75,7 @@ Weights one_process(const std::vector<Place>& places) {
     must(tuttiGroupEnd());
     std::vector<tuttiComm_t> comms;
     for (const Comm& comm : owned) comms.push_back(comm.handle);
-    tuttiDpParameter_t parameter{};
-    parameter.name = "w";
-    parameter.data = w.get();
-    parameter.grad = gradient.get();
-    parameter.count = weights;
-    parameter.type = tuttiFloat32;
-    parameter.gradType = tuttiDpSameType;
+    const tuttiDpParameter_t parameter = parameter_of(w.get(), gradient.get());
     const tuttiDpBatch_t batch{samples, x.get(), 4, y.get(), 4};
     std::vector<Place> user = places;
     must(tuttiDpDataParallel(comms.data(), count, streams.data(), &parameter, 1, &batch, work, &user));
@@ -117,13 +123,7 @@ Weights applied_on_arrival(const std::vector<Place>& places) {
         barrier.arrive_and_wait();
         Comm comm(place, ranks, id, r);
         place.put(w.get(), numbers(weights, 5).data(), weights * 4);
-        tuttiDpParameter_t parameter{};
-        parameter.name = "w";
-        parameter.data = w.get();
-        parameter.grad = g.get();
-        parameter.count = weights;
-        parameter.type = tuttiFloat32;
-        parameter.gradType = tuttiDpSameType;
+        const tuttiDpParameter_t parameter = parameter_of(w.get(), g.get());
         Config config = TUTTI_DP_CONFIG_INITIALIZER;
         config.mode = tuttiDpShardedServer;
         config.onArrival = 1;
