@@ -4,8 +4,10 @@ DistributedDataParallel, on CPUs. Needs torch 2.1 or later.
 
     LD_LIBRARY_PATH=build/src python3 bench/compare/layer.py       # starts two ranks
 
-Each rank has the same network three times: with the layer, with DDP over Gloo, and alone, which shows how long the
-computation takes. They take turns, some steps each, so that whatever else the machine does meets all."""
+Each rank has the same network four times: with the layer, with DDP over Gloo, alone, which shows how long the
+computation takes, and alone with a copy of all gradients into one memory, which is the least that a layer whose ranks
+read each other's gradients can add. They take turns, some steps each, so that whatever else the machine does meets
+all."""
 import argparse
 import ctypes
 import os
@@ -14,13 +16,14 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-WAYS = ("layer", "gloo", "alone")
-FLOAT32, SAME_TYPE = 7, -1
+WAYS = ("layer", "gloo", "copies", "alone")
+FLOAT32, SAME_TYPE, UNDEF_INT = 7, -1, -(1 << 31)
 
 
 class Parameter(ctypes.Structure):
@@ -30,8 +33,20 @@ class Parameter(ctypes.Structure):
                 ("group", ctypes.c_int), ("unit", ctypes.c_int)]
 
 
+class Config(ctypes.Structure):
+    """tuttiDpConfig_t as far as it is used here; the fields behind have their defaults."""
+    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), ("mode", ctypes.c_int),
+                ("bucketBytes", ctypes.c_size_t), ("firstBucketBytes", ctypes.c_size_t),
+                *((name, ctypes.c_int) for name in ("rebuild", "sum", "microBatches", "fp32Gradients",
+                                                    "findUnusedParameters", "broadcast", "zeroGrad"))]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(self), 0x54754450, 100, 1, 0, 0, *[UNDEF_INT] * 6, 0)  # bucketed; no zeroGrad
+
+
 class Layer:
-    """Sums the gradients of a model while its backward pass runs. They lie in the layer's buckets."""
+    """Sums the gradients of a model while its backward pass runs. Autograd makes each of them anew, and it is copied
+    into its bucket: less work than zeroing the bucket and adding to it."""
 
     def __init__(self, model):
         self.library = ctypes.CDLL("libtutti.so.0")
@@ -43,21 +58,21 @@ class Layer:
         for number, (name, tensor) in enumerate(named):
             parameters[number] = Parameter(name.encode(), tensor.data_ptr(), None, tensor.numel(), FLOAT32, SAME_TYPE,
                                            0, 0)
-        self.call("tuttiDpCreate", ctypes.byref(self.layer), parameters, ctypes.c_size_t(len(named)), None, self.comm)
+        self.call("tuttiDpCreate", ctypes.byref(self.layer), parameters, ctypes.c_size_t(len(named)),
+                  ctypes.byref(Config()), self.comm)
         for number, (_, tensor) in enumerate(named):
             at = ctypes.c_void_p()
             self.call("tuttiDpGradient", self.layer, ctypes.c_size_t(number), ctypes.byref(at))
             memory = (ctypes.c_float * tensor.numel()).from_address(at.value)
-            tensor.grad = torch.frombuffer(memory, dtype=torch.float32).view(tensor.shape)
-            tensor.register_post_accumulate_grad_hook(
-                lambda _, p=number: self.call("tuttiDpGradReady", self.layer, ctypes.c_size_t(p)))
+            view = torch.frombuffer(memory, dtype=torch.float32).view(tensor.shape)
+            hand_over(tensor, view, partial(self.call, "tuttiDpGradReady", self.layer, ctypes.c_size_t(number)))
 
     def call(self, name, *arguments):
         if getattr(self.library, name)(*arguments) != 0:
             raise RuntimeError(f"{name}: {self.library.tuttiGetLastError(None).decode()}")
 
     def begin(self):
-        self.call("tuttiDpBegin", self.layer)  # zeroes gradients
+        self.call("tuttiDpBegin", self.layer)
 
     def synchronize(self):
         self.call("tuttiDpSynchronize", self.layer)
@@ -65,6 +80,15 @@ class Layer:
     def close(self):
         self.call("tuttiDpDestroy", self.layer)
         self.call("tuttiCommDestroy", self.comm)
+
+
+def hand_over(parameter, view, ready):
+    """Each gradient of a parameter moves into the view, and then ready() is called."""
+    def move(_):
+        view.copy_(parameter.grad)
+        parameter.grad = view
+        ready()
+    parameter.register_post_accumulate_grad_hook(move)
 
 
 class Trainer:
@@ -78,6 +102,9 @@ class Trainer:
         self.model = torch.nn.Sequential(*layers[:-1])
         self.parameters = sum(p.numel() for p in self.model.parameters())
         self.layer = Layer(self.model) if way == "layer" else None
+        if way == "copies":
+            for p in self.model.parameters():
+                hand_over(p, torch.empty_like(p, requires_grad=False), lambda: None)
         if way == "gloo":
             self.model = DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
@@ -91,10 +118,9 @@ class Trainer:
         for _ in range(steps):
             x = torch.randn(self.batch, 1024, generator=self.data)
             loss = torch.nn.functional.cross_entropy(self.model(x), x[:, :1000].argmax(1))
+            self.optimizer.zero_grad(set_to_none=True)
             if self.layer:
                 self.layer.begin()
-            else:
-                self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             if self.layer:
                 self.layer.synchronize()
@@ -124,14 +150,16 @@ def train(options):
     for turn in range(options.turns + 1):
         for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
             trainers[way].turn(options.steps, timed=turn > 0)
-    layer, gloo, alone = (1e3 * statistics.median(trainers[way].seconds) for way in WAYS)
+    layer, gloo, copies, alone = (1e3 * statistics.median(trainers[way].seconds) for way in WAYS)
     apart = max(abs(a - b) for a, b in zip(trainers["layer"].losses, trainers["gloo"].losses))
     if dist.get_rank() == 0:
         print(f"{ranks} ranks, {trainers['alone'].parameters / 1e6:.1f} M parameters, {options.batch} samples a rank, "
               f"torch {torch.__version__}; medians of {options.turns} turns of {options.steps} steps")
-        print(f"a step: computation {alone:.1f} ms, with the layer {layer:.1f}, DDP over Gloo {gloo:.1f}")
+        print(f"a step: computation {alone:.1f} ms, with copies {copies:.1f}, with the layer {layer:.1f}, DDP over "
+              f"Gloo {gloo:.1f}; losses at most {apart:.1e} apart")
         print(f"beyond the computation: {layer - alone:.1f} ms over {gloo - alone:.1f}: "
-              f"{(layer - alone) / (gloo - alone):.2f} (target: at most 0.3); losses at most {apart:.1e} apart")
+              f"{(layer - alone) / (gloo - alone):.2f} (target: at most 0.3), of which copies are "
+              f"{(copies - alone) / (gloo - alone):.2f}")
     trainers["layer"].layer.close()
     dist.destroy_process_group()
 

@@ -26,7 +26,7 @@ class Backoff {
     Backoff(bool oversubscribed, WakeUp& wake_up, std::chrono::microseconds& trust) : wake_up_(wake_up), trust_(trust) {
         const int chosen = config().spin_us;
         looks_on_ = oversubscribed && chosen < 0;
-        spin_ = std::chrono::microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : 20);
+        spin_ = std::chrono::microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : spin_us);
         yield_until_ = spin_ + std::chrono::milliseconds(oversubscribed ? 2 : 1);
     }
     void reset() {
@@ -99,6 +99,9 @@ class Backoff {
         return adaptive_spin_ != nullptr;
     }
 
+    /// Longer than most waits between ranks that run. A longer spin gains nothing, as yields on a free core look as
+    /// often, and holds up a program that computes beside its reductions.
+    static constexpr int spin_us = 5;
     static constexpr unsigned looks_per_clock = 64;  // reading the clock takes half as long as a message
     static constexpr unsigned yields_per_clock = 4;
     static constexpr std::chrono::nanoseconds switch_time{500};  // a shorter yield has switched to nobody
