@@ -110,8 +110,9 @@ class Gpus {
     virtual void destroy_stream(void* stream) noexcept = 0;
     /// The device of a stream. Throws if it is not a stream.
     virtual int device_of(void* stream) const = 0;
-    /// What tells streams apart: a number for each stream, whatever its handles are. The same handle may be another
-    /// stream in another thread (cudaStreamPerThread).
+    /// What tells streams apart: a number for each stream, never used again. A handle may be another stream in another
+    /// thread (cudaStreamPerThread), or after cudaStreamDestroy, which does not wait for what is enqueued. While a
+    /// stream is captured, its number is another one.
     virtual std::uintptr_t identity(void* stream) const { return reinterpret_cast<std::uintptr_t>(stream); }
     /// The id of the capture into a graph that the stream is part of; 0 if it is not being captured.
     virtual std::uint64_t capture(void* stream) const = 0;

@@ -108,6 +108,7 @@ using Queue = std::deque<OpRef>;
 struct Stream {
     Device* device = nullptr;
     int number = 0, priority = 0;
+    std::uintptr_t handle = 0;  // that of a destroyed stream is given to the next one, as a driver may
     bool blocking = true, legacy = false, alive = true;
     Queue* queue = nullptr;
     OpRef last;

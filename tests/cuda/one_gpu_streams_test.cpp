@@ -137,6 +137,34 @@ TEST_CASE("operations of one communicator follow each other on whichever streams
     world.check(0, times);
 }
 
+TEST_CASE("a call follows those on a stream that has been destroyed, also if the new stream has its handle") {
+    const std::size_t count = GENERATE(small, large);
+    World world(one_gpu, count, 20'000);
+    std::array<cudaStream_t, ranks> streams{};
+    const auto all_reduce = [&] {
+        for (cudaStream_t& stream : streams) require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        in_group([&](std::size_t r) {
+            void* const memory = world.memory(0, r);
+            return tuttiAllReduce(memory, memory, count, tuttiFloat32, tuttiSum, world.comm(r), streams[r]);
+        });
+    };
+    all_reduce();
+    require(cudaDeviceSynchronize());
+    for (cudaStream_t const stream : streams) require(cudaStreamDestroy(stream));
+    Gate gate(world.stream(0, 0));
+    world.all_reduce(0);
+    all_reduce();
+    for (cudaStream_t const stream : streams) require(cudaStreamDestroy(stream));
+    all_reduce();
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(cudaStreamQuery(streams[0]) == cudaErrorNotReady);
+    cudaGetLastError();
+    gate.open();
+    require(cudaDeviceSynchronize());
+    world.check(0, 4);
+    for (cudaStream_t const stream : streams) require(cudaStreamDestroy(stream));
+}
+
 TEST_CASE("a copy to oneself follows the streams of its send and of its receive, and both go on after it") {
     World world(one_gpu, large, 20'000);
     const std::size_t bytes = large * sizeof(float);
@@ -212,10 +240,10 @@ TEST_CASE("the legacy stream, and each thread's own") {
         errors[r] = on_own_stream(world, 1, std::array{r});
         ends[r] = cudaStreamSynchronize(cudaStreamPerThread);
     };
-    {
+    std::thread([&] {  // streams that are first used one after the other share no hardware queue
         const Beside other([&] { body(1); });
         body(0);
-    }
+    }).join();
     CHECK(errors == std::array<std::string, ranks>{});
     for (const cudaError_t end : ends) require(end);
     world.check(1, 1);

@@ -255,6 +255,9 @@ Stream& new_stream(Device& device, bool blocking, int priority) {
     made->number = static_cast<int>(streams.size()) + 1;
     made->priority = priority;
     made->blocking = blocking;
+    made->handle = 0x1000;  // the first one that is free
+    const auto taken = [&](const auto& other) { return other->alive && other->handle == made->handle; };
+    while (std::ranges::any_of(streams, taken)) made->handle += 16;
     return *streams.emplace_back(std::move(made));
 }
 

@@ -14,7 +14,7 @@ Stream& stream_of(cudaStream_t handle) {
         return *own;
     }
     for (const auto& stream : machine().streams)
-        if (static_cast<void*>(stream.get()) == handle && stream->alive) return *stream;
+        if (stream->handle == reinterpret_cast<std::uintptr_t>(handle) && stream->alive) return *stream;
     refuse(cudaErrorInvalidResourceHandle);
 }
 
@@ -62,7 +62,7 @@ cudaError_t create(cudaStream_t* out, unsigned flags, int priority) {
     return call(context, [&](Lock&) {
         require(out != nullptr && (flags & ~unsigned{cudaStreamNonBlocking}) == 0, cudaErrorInvalidValue);
         Stream& made = new_stream(current(), (flags & cudaStreamNonBlocking) == 0, std::clamp(priority, -5, 0));
-        *out = reinterpret_cast<cudaStream_t>(&made);
+        *out = reinterpret_cast<cudaStream_t>(made.handle);
     });
 }
 
@@ -130,6 +130,14 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
         Stream& stream = stream_of(handle);
         forbid_captured(stream);
         *device = stream.device->number;
+    });
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
+    return call(context, [&](Lock&) {
+        Stream& stream = stream_of(handle);
+        forbid_captured(stream);
+        *id = static_cast<unsigned long long>(stream.legacy ? 0 : stream.number);
     });
 }
 
