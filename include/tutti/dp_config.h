@@ -169,8 +169,8 @@ typedef struct {
 #define TUTTI_DP_JOIN_ALL 1      /* config.join: the mean is over all ranks, always */
 #define TUTTI_DP_JOIN_ACTIVE 2   /* config.join: the mean is over the ranks that have a batch in this iteration */
 
-/* Start from TUTTI_DP_CONFIG_INITIALIZER. 0, NULL or TUTTI_UNDEF_INT selects the default. Must be the same on all
- * ranks. */
+/* Start from TUTTI_DP_CONFIG_INITIALIZER, which selects all defaults: TUTTI_UNDEF_INT of an int, and 0 or NULL of other
+ * fields, unless the field says what 0 is. Must be the same on all ranks. */
 typedef struct {
     size_t size;             /* set by the initializer */
     unsigned int magic;      /* set by the initializer */
