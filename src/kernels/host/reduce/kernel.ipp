@@ -82,8 +82,8 @@ struct Few {
     }
 };
 
-// Instead of an operation: that of the Reduction. For formats whose conversion is long: for sums their code exists once,
-// for all other operations once more.
+// Instead of an operation: that of the Reduction. For formats whose conversion is long: their code exists once for sums
+// and once for all other operations.
 constexpr auto any_op = static_cast<ReduceOp>(4);
 template <class F>
 inline constexpr bool is_bulky = F::template Wide<16>::parts == 4;
