@@ -105,11 +105,13 @@ struct Many {
 
     template <class Wide>
     TUTTI_INLINE Wide combined(const Wide& a, const Wide& b) const {
-        if constexpr (op == any_op)
-            switch (r.op) {
-            case ReduceOp::prod: return combine<ReduceOp::prod>(a, b);
-            case ReduceOp::max: return combine<ReduceOp::max>(a, b);
-            default: return combine<ReduceOp::min>(a, b);
+        if constexpr (op == any_op) switch (r.op) {
+                case ReduceOp::prod:
+                    return combine<ReduceOp::prod>(a, b);
+                case ReduceOp::max:
+                    return combine<ReduceOp::max>(a, b);
+                default:
+                    return combine<ReduceOp::min>(a, b);
             }
         else
             return combine<op>(a, b);
