@@ -105,16 +105,14 @@ struct Many {
 
     template <class Wide>
     TUTTI_INLINE Wide combined(const Wide& a, const Wide& b) const {
-        if constexpr (op == any_op) switch (r.op) {
-                case ReduceOp::prod:
-                    return combine<ReduceOp::prod>(a, b);
-                case ReduceOp::max:
-                    return combine<ReduceOp::max>(a, b);
-                default:
-                    return combine<ReduceOp::min>(a, b);
-            }
-        else
+        if constexpr (op != any_op)
             return combine<op>(a, b);
+        else if (r.op == ReduceOp::prod)
+            return combine<ReduceOp::prod>(a, b);
+        else if (r.op == ReduceOp::max)
+            return combine<ReduceOp::max>(a, b);
+        else
+            return combine<ReduceOp::min>(a, b);
     }
     template <int bytes>
     TUTTI_INLINE auto scaled(const typename F::template Wide<bytes>& wide) const {
