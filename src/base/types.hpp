@@ -125,14 +125,15 @@ constexpr decltype(auto) with_type_of(DataType type, Visit&& visit) {
 }
 
 constexpr std::string_view name_of(ReduceOp op) {
-    constexpr std::string_view names[reduce_ops] = {"sum", "prod", "max", "min"};
+    constexpr std::string_view names[] = {"sum", "prod", "max", "min"};
+    static_assert(sizeof names / sizeof *names == reduce_ops);
     return names[static_cast<int>(op)];
 }
 
 constexpr std::string_view name_of(Collective collective) {
-    constexpr std::string_view names[collectives] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                     "reduce",     "send",           "recv",       "all_to_all",
-                                                     "gather",     "scatter",        "barrier"};
+    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "send",
+                                          "recv",       "all_to_all",     "gather",     "scatter",   "barrier"};
+    static_assert(sizeof names / sizeof *names == collectives);
     return names[static_cast<int>(collective)];
 }
 

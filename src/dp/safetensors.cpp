@@ -13,8 +13,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 // By DataType.
-constexpr const char* type_names[data_types] = {"I8",  "U8",  "I32", "U32",  "I64",     "U64",
-                                                "F16", "F32", "F64", "BF16", "F8_E4M3", "F8_E5M2"};
+constexpr const char* type_names[] = {"I8",  "U8",  "I32", "U32",  "I64",     "U64",
+                                      "F16", "F32", "F64", "BF16", "F8_E4M3", "F8_E5M2"};
+static_assert(sizeof type_names / sizeof *type_names == data_types);
 
 DataType type_named(const std::string& name, const Fields& fields) {
     for (int t = 0; t < data_types; ++t)

@@ -162,11 +162,4 @@ Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rate
     return p;
 }
 
-Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
-            const std::function<Line(Rank, Rank)>& line, Cached cached) {
-    Price p = price_of_tile(rehearsal, tiling, rates, line, cached);
-    add_tiles(p, tiling.tiles, tiling.channels, static_cast<int>(rehearsal.programs.size()), rates);
-    return p;
-}
-
 }  // namespace tutti

@@ -80,12 +80,9 @@ struct Price {
     long long waits = 0;  // one tile's steps, of all ranks, that have to wait for a message
 };
 
-/// Prices a call. tiling: with lengths in bytes, not elements. line: the cost of messages from one rank to another.
-/// Without rehearsal.order the result is a lower bound (up to rounding) of the price with it.
-Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
-            const std::function<Line(Rank, Rank)>& line, Cached cached = {});
-
-/// The same without `time` and `threads`, which depend on the number of tiles and channels.
+/// Prices one tile of a call. add_tiles() sets `time` and `threads`, which depend on the number of tiles and channels.
+/// tiling: with lengths in bytes, not elements. line: the cost of messages from one rank to another. Without
+/// rehearsal.order the result is a lower bound (up to rounding) of the price with it.
 Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
                     const std::function<Line(Rank, Rank)>& line, Cached cached = {});
 

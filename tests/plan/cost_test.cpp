@@ -20,6 +20,13 @@ Line still(Rank, Rank) {
     return {0, 0};
 }
 
+Price price(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
+            const std::function<Line(Rank, Rank)>& line, Cached cached = {}) {
+    Price p = price_of_tile(rehearsal, tiling, rates, line, cached);
+    add_tiles(p, tiling.tiles, tiling.channels, static_cast<int>(rehearsal.programs.size()), rates);
+    return p;
+}
+
 template <class Check>
 void for_all_rehearsals(Check&& check) {
     for (const Algorithm& a : algorithms())

@@ -315,10 +315,11 @@ TEST_CASE("what was measured of paths between hosts, the model tells again") {
             const Tuning::Path* const taken = p.take_path(tuning);
             CHECK((taken != nullptr && *taken == path));
             const auto line = [&](Rank a, Rank b) { return p.line_between(a, b); };
-            const double latency = price(message, {.tile = 8}, p.rates, line).chain;
+            const double latency = price_of_tile(message, {.tile = 8}, p.rates, line).chain;
             CHECK(std::abs(latency - path.latency_us) < 8 * path.us_per_byte + 0.01);
             // Both send and receive: each of the two has half of the work.
-            const double per_byte = price(message, {.tile = network_tile}, p.rates, line).work / 2 / network_tile;
+            const double work = price_of_tile(message, {.tile = network_tile}, p.rates, line).work;
+            const double per_byte = work / 2 / network_tile;
             CHECK(std::abs(per_byte / path.us_per_byte - 1) < 0.01);
         }
 }

@@ -64,7 +64,7 @@ TUTTI_INLINE Results<bytes, n> finished(typename F::template Wide<bytes> (&sum)[
 // L1 prefetchers distinguish streams.
 template <class F, ReduceOp op, int k>
 struct Few {
-    static constexpr bool lean = k <= 2 && op == ReduceOp::sum;
+    static constexpr bool lean = k <= 2 && op == ReduceOp::sum, bulky = false;
     const char* from[k];
     const int divide_by;
 
@@ -82,10 +82,16 @@ struct Few {
     }
 };
 
+// Instead of an operation: that of the Reduction. For formats whose conversion is long: their code exists once for sums
+// and once for all other operations.
+constexpr auto any_op = static_cast<ReduceOp>(4);
+template <class F>
+inline constexpr bool is_bulky = F::template Wide<16>::parts == 4;
+
 // Any number of sources, one of which may be scaled.
 template <class F, ReduceOp op>
 struct Many {
-    static constexpr bool lean = false;
+    static constexpr bool lean = false, bulky = is_bulky<F>;
     const Reduction& r;
     char scale[vector_bytes];  // the scalar, repeated
 
@@ -97,6 +103,17 @@ struct Many {
     }
     const char* source(int k) const { return static_cast<const char*>(r.sources[k]); }
 
+    template <class Wide>
+    TUTTI_INLINE Wide combined(const Wide& a, const Wide& b) const {
+        if constexpr (op != any_op)
+            return combine<op>(a, b);
+        else if (r.op == ReduceOp::prod)
+            return combine<ReduceOp::prod>(a, b);
+        else if (r.op == ReduceOp::max)
+            return combine<ReduceOp::max>(a, b);
+        else
+            return combine<ReduceOp::min>(a, b);
+    }
     template <int bytes>
     TUTTI_INLINE auto scaled(const typename F::template Wide<bytes>& wide) const {
         const auto product = F::template pack<bytes>(combine<ReduceOp::prod>(wide, F::template unpack<bytes>(scale)));
@@ -113,7 +130,7 @@ struct Many {
             for (int v = 0; v < n; ++v) {
                 auto next = F::template unpack<bytes>(from + v * bytes);
                 if (k == r.scaled_source) next = scaled<bytes>(next);
-                sum[v] = combine<op>(sum[v], next);
+                sum[v] = combined(sum[v], next);
             }
         }
         return finished<F, bytes, n>(sum, r.divide_by);
@@ -124,7 +141,7 @@ struct Many {
             const auto first = load_first(source(k), n);
             auto next = F::template unpack<16>(reinterpret_cast<const char*>(&first));
             if (k == r.scaled_source) next = scaled<16>(next);
-            sum[0] = k == 0 ? next : combine<op>(sum[0], next);
+            sum[0] = k == 0 ? next : combined(sum[0], next);
         }
         return finished<F, 16, 1>(sum, r.divide_by).vector[0];
     }
@@ -163,7 +180,7 @@ TUTTI_INLINE void run_long(const Work& work, const Sinks& sinks, size_t size) {
     size_t offset = begin;
     const Work copy = work;  // its address is not taken, so it stays in registers
     char* const to = sinks.first;
-    if (sinks.count == 1 && !sinks.streams)
+    if (!Work::bulky && sinks.count == 1 && !sinks.streams)
         for (; offset + block * bytes <= size; offset += block * bytes) {
             const auto results = copy.template compute<bytes, block>(offset);
             for (int v = 0; v < block; ++v) store(to + offset + v * bytes, results.vector[v]);
@@ -196,8 +213,8 @@ TUTTI_INLINE void run_tiny(const Reduction& r, size_t size) {
         return Sinks(r).store_part(Many<F, op>(r).compute_part(size), size);
     const auto a = load_first(static_cast<const char*>(r.sources[0]), size),
                b = load_first(static_cast<const char*>(r.sources[1]), size);
-    const auto result = combine<op>(F::template unpack<16>(reinterpret_cast<const char*>(&a)),
-                                    F::template unpack<16>(reinterpret_cast<const char*>(&b)));
+    const auto result = Many<F, op>(r).combined(F::template unpack<16>(reinterpret_cast<const char*>(&a)),
+                                                F::template unpack<16>(reinterpret_cast<const char*>(&b)));
     store_first(static_cast<char*>(r.sinks[0]), F::template pack<16>(result), size);
 }
 
@@ -232,8 +249,10 @@ using ReduceFunction = void (*)(const Reduction&);
 
 template <class F>
 struct PerOp {
-    static constexpr ReduceFunction functions[4] = {reduce_as<F, ReduceOp::sum>, reduce_as<F, ReduceOp::prod>,
-                                                    reduce_as<F, ReduceOp::max>, reduce_as<F, ReduceOp::min>};
+    template <ReduceOp op>
+    static constexpr ReduceFunction other = reduce_as<F, is_bulky<F> ? any_op : op>;
+    static constexpr ReduceFunction functions[4] = {reduce_as<F, ReduceOp::sum>, other<ReduceOp::prod>,
+                                                    other<ReduceOp::max>, other<ReduceOp::min>};
 };
 
 // In the order of DataType.
