@@ -21,10 +21,11 @@ def padded(parameters: Parameters, ranks: int) -> int:
 class _Unit:
     """Parameters of one type one after another; rank r owns the r-th of equal parts."""
 
-    def __init__(self, parameters: Parameters, comm: tutti.Communicator, stage: int, values: torch.Tensor,
+    def __init__(self, parameters: Parameters, comm: tutti.Communicator, stage: int,
                  gradients: torch.Tensor | None) -> None:
-        """values, gradients: zeros, of padded() elements. gradients: for stage 1, whose gradients lie there."""
-        self.parameters, self.comm, self.stage, self.values, self.gradients = parameters, comm, stage, values, gradients
+        """gradients: zeros, of padded() elements, where stage 1 has its gradients; None in other stages."""
+        self.parameters, self.comm, self.stage, self.gradients = parameters, comm, stage, gradients
+        self.values = torch.zeros(padded(parameters, comm.size), dtype=parameters[0].dtype)
         for p, view in zip(parameters, views(self.values, parameters)):
             view.copy_(p.detach())
             p.data = view
@@ -110,11 +111,8 @@ class ZeRO(Layer):
             members = {id(p) for p in originals}
             cuts.append(self._cut([p for p in self._trained if id(p) in members], bucket_mb))
         sizes = [(padded(bucket, self.comm.size), bucket[0].dtype) for buckets in cuts for bucket in buckets]
-        # Stage 3 gives the memory of values back again and again.
-        values = iter(shared(sizes) if self.stage < 3 else [torch.zeros(size, dtype=dtype) for size, dtype in sizes])
         gradients = iter(shared(sizes) if self.stage == 1 else [None] * len(sizes))
-        return [[_Unit(bucket, self.comm, self.stage, next(values), next(gradients)) for bucket in buckets]
-                for buckets in cuts]
+        return [[_Unit(bucket, self.comm, self.stage, next(gradients)) for bucket in buckets] for buckets in cuts]
 
     def _cut(self, parameters: Parameters, bucket_mb: float | None) -> list[Parameters]:
         if self.stage < 3:
