@@ -122,7 +122,7 @@ void Region::make(std::size_t size) {
         fail_errno("allocating %zu bytes of shareable memory failed", size);
 }
 
-Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)) {
+Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)), process_(getpid()) {
     if (size > SIZE_MAX / 2) fail(tuttiInvalidArgument, "cannot allocate %zu bytes", size);
     make(size == 0 ? page : (size + page - 1) / page * page);
     mapping_ = Mapping::of(fd_);
@@ -130,7 +130,8 @@ Region::Region(std::size_t size) : id_(table().next_id.fetch_add(1)) {
     madvise(base_, size_, MADV_HUGEPAGE);  // a hint; fails where huge pages are off
 }
 
-Region::Region(std::byte* begin, std::size_t size) : id_(table().next_id.fetch_add(1)), base_(begin) {
+Region::Region(std::byte* begin, std::size_t size)
+    : id_(table().next_id.fetch_add(1)), process_(getpid()), base_(begin) {
     make(size);
     void* draft = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
     if (draft == MAP_FAILED) fail_errno("mapping %zu bytes of shared memory failed", size);
@@ -153,6 +154,7 @@ void Region::give_back() {
 }
 
 Region::~Region() {
+    if (process_ != getpid()) return;  // a forked child's, which shares the pages with its parent
     // Frees the pages now, since peers may still have the file mapped.
     if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size())) != 0) errno = 0;
 }

@@ -3,6 +3,8 @@
 // functions here may be called from any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,6 +37,7 @@ class Region {
   private:
     void make(std::size_t size);
     std::uint64_t id_;
+    pid_t process_;  // that made it
     Fd fd_;
     Mapping mapping_;  // of allocated memory only
     std::byte* base_ = nullptr;

@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,30 @@ TEST_CASE("registered memory keeps its content, is found by its pages, and becom
     }
     REQUIRE(waitpid(child, nullptr, 0) == child);
     CHECK(data[5000] == 5000);
+}
+
+TEST_CASE("a forked child that gives memory back leaves its parent's as it is") {
+    One one;
+    std::vector<int> registered(count, 3);
+    void *handle = nullptr, *memory = nullptr;
+    REQUIRE(tuttiCommRegister(one.comm, registered.data(), count * sizeof(int), &handle) == tuttiSuccess);
+    REQUIRE(tuttiMemAlloc(&memory, count * sizeof(int)) == tuttiSuccess);
+    const std::span<int> allocated(static_cast<int*>(memory), count);
+    std::ranges::fill(allocated, 4);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool freed = tuttiMemFree(memory) == tuttiSuccess;
+        const bool deregistered = tuttiCommDeregister(one.comm, handle) == tuttiSuccess;
+        const bool kept = registered[count / 2] == 3;
+        _exit(freed && deregistered && kept ? 7 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+    CHECK(std::ranges::count(registered, 3) == static_cast<std::ptrdiff_t>(count));
+    CHECK(std::ranges::count(allocated, 4) == static_cast<std::ptrdiff_t>(count));
+    REQUIRE(tuttiCommDeregister(one.comm, handle) == tuttiSuccess);
+    REQUIRE(tuttiMemFree(memory) == tuttiSuccess);
 }
 
 TEST_CASE("what can't be registered is refused, and stays as it was") {

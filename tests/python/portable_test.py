@@ -107,8 +107,10 @@ class OtherPythons(unittest.TestCase):
         start = (environment / "bin/tutti-run", "-n", "3", ours)
         done = python_test.run(*start, python_test.HERE / "collectives.py")
         self.assertEqual((done.returncode, len(done.stdout.splitlines())), (0, 3), done.stdout + done.stderr)
-        for case in ("wrong_arguments_1", "another_device_1", "closed_1", "forked_1", "interrupted_2"):
-            done = python_test.run(start[0], "-n", case[-1], ours, python_test.HERE / "trouble.py", case)
+        for script, case in (("trouble.py", "wrong_arguments_1"), ("trouble.py", "another_device_1"),
+                             ("trouble.py", "closed_1"), ("trouble.py", "forked_1"), ("waits.py", "interrupted_2"),
+                             ("waits.py", "interrupted_in_a_child_1")):
+            done = python_test.run(start[0], "-n", case[-1], ours, python_test.HERE / script, case)
             self.assertEqual((done.returncode, len(re.findall(f"^{case}: rank", done.stdout, re.M))),
                              (0, int(case[-1])), done.stdout + done.stderr)
 

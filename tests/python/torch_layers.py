@@ -1,5 +1,7 @@
 """A rank: tutti.torch's layers beside one process that adds the gradients of n parts in the order of ranks. Prints
 "rank r: <case> ok" for each case; with arguments only those."""
+import contextlib
+import pathlib
 import sys
 
 import torch
@@ -120,6 +122,55 @@ def case_buckets(comm):
     model.module.scale.sum().backward()
     assert torch.equal(model.module.scale.grad, torch.ones(7, dtype=torch.float64))
     assert not model.module.twice.weight.grad.any()
+
+
+def shareable(tensor):
+    """Whether other ranks of the host can map its memory."""
+    at = tensor.data_ptr()
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+        if begin <= at < end:
+            return "tutti-memory" in line
+    raise AssertionError(f"nothing lies at {at:#x}")
+
+
+def case_memory(comm):
+    """Gradients lie where other ranks map them; where there is no such memory all works without."""
+    def no_memory(_):
+        raise tutti.SystemError("no memory")
+    wanted, whole = alone(comm.size, sgd)[0].state_dict(), tutti.Memory
+    for memory in (whole, no_memory):
+        tutti.Memory = memory
+        model = tutti.torch.DataParallelBucket(network(comm.rank), comm)
+        train(comm, model, sgd(model.parameters()))
+        same(model.state_dict(), wanted)
+        assert all(shareable(p.grad) == (memory is whole) for p in model.parameters() if p.requires_grad)
+        plain = network(comm.rank)
+        optimizer = sgd([p for p in plain.parameters() if p.requires_grad])
+        model = tutti.torch.ZeRO(plain, optimizer, 1, comm)
+        train(comm, model, optimizer)
+        same(model.state_dict(), wanted)
+        assert shareable(plain.embed.weight.grad) == (memory is whole)
+    tutti.Memory = whole
+
+
+def case_large_parameters(comm):
+    """They are reduced by themselves, from where autograd has put their gradients."""
+    def wide(rank):
+        torch.manual_seed(rank)
+        return torch.nn.Sequential(torch.nn.Linear(3, 600), torch.nn.Linear(600, 600), torch.nn.Linear(600, 1))
+    model = tutti.torch.DataParallelBucket(wide(comm.rank), comm, bucket_mb=25)
+    naive = tutti.torch.DataParallelNaive(wide(comm.rank), comm)
+    assert [[len(parameters) for parameters, _ in bucket] for bucket in model._runs] == [[3, 1, 2]]
+    for passes, set_to_none in ((1, True), (2, True), (2, False)):
+        for one in (model, naive):
+            one.zero_grad(set_to_none=set_to_none)
+            for k in range(passes):
+                with one.no_sync() if k + 1 < passes else contextlib.nullcontext():
+                    one(torch.full((2, 3), 1.0 + comm.rank + k)).sum().backward()
+        for p, q in zip(model.parameters(), naive.parameters()):
+            assert torch.equal(p.grad, q.grad), (passes, set_to_none, p.shape)
+            assert shareable(p.grad)
 
 
 class Failing:

@@ -157,7 +157,9 @@ class Conformance(unittest.TestCase):
             self.skipTest(f"there is no {needs} beside torch")
         done = run(PYTHON, THEIRS / script)
         self.assertEqual(done.returncode, 0, done.stderr[-20000:])
-        self.assertNotRegex(done.stdout, r".*\\x[0-9a-f]{2}")  # bytes that are no text: memory that was overwritten?
+        # Bytes that are no text: memory that was overwritten, or a text that was printed during another one's flush,
+        # where older versions of Python write memory as it is (https://github.com/python/cpython/issues/119506).
+        self.assertNotRegex(done.stdout, r".*\\x[0-9a-f]{2}")
         passed = re.search(words, done.stdout, re.M)
         self.assertTrue(passed, done.stdout[-2000:])
         self.assertGreaterEqual(int(passed[1]), least)

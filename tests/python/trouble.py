@@ -1,6 +1,7 @@
 """trouble.py CASE: what goes wrong ends in a Python exception that says what to do. Run by python_test.py, on the ranks
 of a launcher; the name of a case says how many."""
 import array
+import asyncio
 import contextlib
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 import numpy as np
 import tutti
@@ -211,22 +213,56 @@ def groups_1(comm):
     comm.barrier()
 
 
-def forked_1(comm):
-    comm.all_reduce(np.ones(3), async_=True).wait()
+def in_a_child(body):
+    """Calls body in a forked child, which has 30 s."""
     child = os.fork()
     if child == 0:
         try:
-            with raises(tutti.InvalidUsage, "before this process was forked: make a new one"):
-                comm.barrier()
-            with raises(tutti.InvalidUsage, "forked"):
-                comm.all_reduce(np.ones(3), async_=True)
-            comm.abort()
-            del comm
+            body()
             os._exit(7)
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
         finally:
             os._exit(1)
+    killed = threading.Timer(30, os.kill, [child, signal.SIGKILL])
+    killed.start()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    killed.cancel()
+
+
+def forked_1(comm):
+    """A child has no part in what its parent has begun, and does it no harm."""
+    ended = comm.all_reduce(np.ones(3), async_=True)
+    ended.wait()
+    one, other = tutti.init_all(2)
+    pending = one.recv(np.empty(1), 1, async_=True)
+    kept = {"window": comm.window(np.zeros(2)), "factor": comm.pre_mul_sum(np.full(1, 2.0))}
+
+    def body():
+        for call in (comm.barrier, lambda: comm.all_reduce(np.ones(3), async_=True), lambda: comm.split(0), comm.close,
+                     lambda: kept["window"].put(np.ones(1), 0), lambda: comm.memory, comm.revoke,
+                     lambda: comm.pre_mul_sum(np.ones(1))):
+            with raises(tutti.InvalidUsage, "before this process was forked: make a new one"):
+                call()
+        for call in (pending.wait, pending.done, lambda: pending.wait(0), lambda: asyncio.run(awaits(pending))):
+            with raises(tutti.InvalidUsage, "begun before this process was forked, and goes on in the parent"):
+                call()
+        assert ended.done() and (ended.wait() == 1).all() and comm.failed_rank is None
+        kept.clear()
+        comm.abort()
+        assert not comm.closed
+    in_a_child(body)
     comm.barrier()
+    assert (comm.all_reduce(np.ones(2), op=kept["factor"]) == 2).all()
+    with kept["window"] as window:
+        window.put(np.full(1, 5.0), 0, offset=8)
+        assert window.get(np.empty(2), 0).tolist() == [0, 5]
+    other.send(np.full(1, 3.0), 0)
+    assert pending.wait()[0] == 3
+
+
+async def awaits(work):
+    return await work
 
 
 def different_calls_2(comm):

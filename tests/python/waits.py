@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import tutti
-from trouble import main, raises
+from trouble import in_a_child, main, raises
 
 
 def interrupt_soon(seconds=0.1):
@@ -30,6 +30,29 @@ def interrupted_2(comm):
     with raises(tutti.InvalidUsage, "revoked"):
         comm.barrier()
     comm.abort()
+
+
+def interrupted_in_a_child_1(comm):
+    """A forked child's waits end, too; also where its main thread was another one of the parent's, which waited."""
+    def body():
+        one, _ = tutti.init_all(2)
+        interrupt_soon()
+        with raises(KeyboardInterrupt, ""):
+            one.recv(np.empty(1), 1)
+        assert one.revoked
+    in_a_child(body)
+    in_a_child(lambda: in_a_child(body))
+    one, other = tutti.init_all(2)
+
+    def fork():
+        in_a_child(body)
+        other.send(np.ones(1), 0)
+    thread = threading.Timer(0.1, fork)
+    thread.start()
+    one.recv(np.empty(1), 1)
+    thread.join()
+    assert not one.revoked
+    comm.barrier()
 
 
 def interrupted_otherwise_2(comm):

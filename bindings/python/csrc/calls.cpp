@@ -119,7 +119,7 @@ struct RedOp {
     RedOp(nb::object of, tuttiRedOp_t made) : comm(std::move(of)), op(made) {}
     ~RedOp() {
         const Communicator& c = nb::cast<Communicator&>(comm);
-        if (!c.closed()) tuttiRedOpDestroy(op, c.raw());
+        if (c.ours()) tuttiRedOpDestroy(op, c.raw());
     }
     RedOp(const RedOp&) = delete;
     RedOp& operator=(const RedOp&) = delete;

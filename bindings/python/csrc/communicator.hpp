@@ -66,6 +66,8 @@ class Communicator {
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] int device() const { return device_; }
     [[nodiscard]] bool closed() const { return comm_ == nullptr; }
+    /// Neither closed nor of the process that this one was forked from, which goes on with it.
+    [[nodiscard]] bool ours() const { return comm_ != nullptr && forks_ == forks(); }
     [[nodiscard]] bool revoked() const { return revoked_; }
     /// The handle, for questions that may be asked at any time. Null if closed.
     [[nodiscard]] tuttiComm_t raw() const { return comm_; }

@@ -43,7 +43,7 @@ class Window {
         });
     }
     ~Window() {
-        if (window_ == nullptr || comm().closed()) return;
+        if (window_ == nullptr || !comm().ours()) return;
         const tuttiComm_t comm_handle = comm().raw();
         const nb::gil_scoped_release free;  // it waits for what was begun, maybe with ranks of this process
         tuttiCommWindowDeregister(comm_handle, window_);

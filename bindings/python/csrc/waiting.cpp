@@ -28,9 +28,14 @@ std::atomic<int> forked{0};
 sem_t woken;
 std::atomic<void (*)(int)> python_handler{nullptr};  // what ours calls first
 
+// A forked child's is the thread that has forked.
 pthread_t main_thread() {
-    static const auto id =
-        nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+    static pthread_t id;
+    static int of = -1;
+    if (of != forks()) {
+        id = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+        of = forks();
+    }
     return id;
 }
 
@@ -86,6 +91,16 @@ void watch() {
     }
 }
 
+// Starts the thread that watches. A forked child has none of its parent's threads, so it starts one of its own.
+void begin_to_watch() {
+    static int watching = -1;  // forks() of the process whose thread it is
+    if (watching == forks()) return;
+    waits = false;  // true if another thread has forked during a wait of the parent's main thread
+    sem_init(&woken, 0, 0);
+    std::thread(watch).detach();
+    watching = forks();
+}
+
 }  // namespace
 
 void raise_interrupt() {
@@ -110,15 +125,11 @@ void Interruptible::leave() {
 
 void listen_for_interrupts() {
     struct sigaction now {};
-    if (!Interruptible::is_main() || sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == on_interrupt) return;
-    if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || !raises()) return;
+    if (!Interruptible::is_main() || sigaction(SIGINT, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0) return;
+    if (now.sa_handler == on_interrupt) return begin_to_watch();  // a forked child has the handler
+    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || !raises()) return;
     python_handler.store(now.sa_handler, std::memory_order_relaxed);
-    static const bool watching = [] {
-        sem_init(&woken, 0, 0);
-        std::thread(watch).detach();
-        return true;
-    }();
-    static_cast<void>(watching);
+    begin_to_watch();
     now.sa_handler = on_interrupt;
     sigaction(SIGINT, &now, nullptr);
 }

@@ -115,16 +115,30 @@ void Worker::drain() {
     wait_until(idle, -1);
 }
 
+// True if this process was forked from the worker's after the job had ended. Takes no lock, which the thread may have
+// held.
+bool Worker::ended_before_fork(const Job& job) const {
+    if (forks_ == forks()) return false;
+    if (job.code == tuttiInProgress)
+        raise_result(tuttiInvalidUsage,
+                     "the operation was begun before this process was forked, and goes on in the parent: wait for it "
+                     "there, or start processes by spawn instead of fork");
+    return true;
+}
+
 bool Worker::wait(const Job& job, double seconds) {
+    if (ended_before_fork(job)) return true;
     return wait_until([&] { return job.code != tuttiInProgress; }, seconds);
 }
 
 bool Worker::done(const Job& job) {
+    if (ended_before_fork(job)) return true;
     const std::lock_guard lock(mutex_);
     return job.code != tuttiInProgress;
 }
 
 bool Worker::when_done(Job& job, nb::handle callback) {
+    if (ended_before_fork(job)) return false;
     job.callbacks.push_back(nb::borrow(callback));
     const std::lock_guard lock(mutex_);
     job.has_callbacks = true;

@@ -27,7 +27,8 @@ struct Job {
     tuttiResult_t code = tuttiInProgress;
 };
 
-/// Runs the operations of one communicator one after another, in the order in which they were begun.
+/// Runs the operations of one communicator one after another, in the order in which they were begun. A forked child has
+/// no part in them: there, wait(), done() and when_done() of a job that had not ended throw.
 class Worker {
   public:
     explicit Worker(tuttiComm_t comm) : comm_(comm), thread_([this] { run(); }) {}
@@ -51,10 +52,12 @@ class Worker {
   private:
     void run();
     static void call(std::shared_ptr<Job>&& job);
+    [[nodiscard]] bool ended_before_fork(const Job& job) const;
     template <typename Done>
     bool wait_until(const Done& done, double seconds);
 
     const tuttiComm_t comm_;
+    const int forks_ = forks();
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Job>> jobs_;  // not all done, or not yet forgotten: the GIL's holder drops them

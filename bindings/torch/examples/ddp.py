@@ -4,9 +4,10 @@
     python3 bindings/torch/examples/ddp.py             # starts two ranks
     torchrun --nproc-per-node 2 bindings/torch/examples/ddp.py
 
-Each rank has the same network twice, wrapped in unmodified DistributedDataParallel, once over either backend. A third
-one ("no sum") is wrapped, too, but adds nothing up, and a fourth one ("alone") is not wrapped: they tell what DDP and
-the computation take by themselves. They take turns, some steps each, so that whatever else the machine does meets all.
+Each rank has the same network several times: wrapped in unmodified DistributedDataParallel, once over either backend;
+in DDP that adds nothing up ("no sum"); not wrapped ("alone"), which tells what the computation takes by itself; and,
+where Tutti's wheel is installed, in tutti.torch.DataParallelBucket ("bucket"), which needs no process group. They take
+turns, some steps each, so that whatever else the machine does meets all.
 Processor time is that of rank 0, of all its threads; where other programs run it tells more than the time of a step.
 """
 import argparse
@@ -27,8 +28,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+try:
+    import tutti.torch
+except ImportError:  # without the wheel
+    tutti = None
+
 BACKENDS = ("tutti", "gloo")
-ALL = (*BACKENDS, "no sum", "alone")
+LAYERS = () if tutti is None else ("bucket",)
+ALL = (*BACKENDS, *LAYERS, "no sum", "alone")
 
 
 def arguments():
@@ -81,9 +88,11 @@ def no_sum(_, bucket):
 class Trainer:
     """A network of its own, over one backend, or over neither."""
 
-    def __init__(self, backend, options):
+    def __init__(self, backend, options, comm):
         self.model = network(options.width)
-        if backend != "alone":
+        if backend in LAYERS:
+            self.model = tutti.torch.DataParallelBucket(self.model, comm)
+        elif backend != "alone":
             self.group = dist.new_group(backend=backend if backend in BACKENDS else "tutti")
             self.model = DistributedDataParallel(self.model, process_group=self.group,
                                                  gradient_as_bucket_view=options.views)
@@ -122,11 +131,21 @@ class Trainer:
         return statistics.median(spent)
 
 
+def communicator():
+    """Tutti's own, of the same ranks; None without the wheel."""
+    if tutti is None:
+        return None
+    got = [tutti.unique_id() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(got)
+    return tutti.Communicator(dist.get_world_size(), got[0], dist.get_rank())
+
+
 def train(options):
     dist.init_process_group("tutti")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
-    trainers = {backend: Trainer(backend, options) for backend in ALL}
+    comm = communicator()
+    trainers = {backend: Trainer(backend, options, comm) for backend in ALL}
     parameters = sum(p.numel() for p in trainers["tutti"].model.parameters())
     for turn in range(options.turns):
         for backend in ALL if turn % 2 == 0 else ALL[::-1]:
@@ -143,17 +162,22 @@ def train(options):
             print(f"{backend:10}{trainer.losses[0]:12.6f}{trainer.losses[-1]:12.6f}{statistics.median(times):10.1f}"
                   f"{min(times):10.1f}{max(times):10.1f}"
                   f"{1e3 * statistics.median(trainer.processor):14.1f}{reduced}")
-        ours, theirs, computation = (statistics.median(trainers[name].seconds) for name in (*BACKENDS, "alone"))
+        step = {name: statistics.median(trainer.seconds) for name, trainer in trainers.items()}
+        computation, ours, theirs = step["alone"], step["tutti"], step["gloo"]
         work = {backend: 1e3 * statistics.median(trainer.processor) for backend, trainer in trainers.items()}
         beside = {backend: work[backend] - work["alone"] for backend in ALL}
         apart = max(abs(a - b) for a, b in zip(trainers["tutti"].losses, trainers["gloo"].losses))
-        print(f"the computation takes {1e3 * computation:.1f} ms; beyond it tutti / gloo: "
-              f"{(ours - computation) / (theirs - computation):.2f}")
+        parts = ", ".join(f"{name} {(step[name] - computation) / (theirs - computation):.2f}"
+                          for name in ALL if name not in ("gloo", "alone"))
+        print(f"the computation takes {1e3 * computation:.1f} ms; beyond it, as parts of gloo's time: {parts}")
         print(f"step of tutti / step of gloo: {ours / theirs:.2f}; losses are "
               f"{'the same bits' if apart == 0 else f'at most {apart:.1e} apart'}")
-        print(f"processor ms beside computation: tutti {beside['tutti']:.1f}, gloo {beside['gloo']:.1f} "
-              f"({beside['tutti'] / beside['gloo']:.2f} of it), DDP without a sum {beside['no sum']:.1f}")
+        print("processor ms beside computation: " +
+              ", ".join(f"{name} {beside[name]:.1f} ({beside[name] / beside['gloo']:.2f} of gloo's)"
+                        for name in ALL if name != "alone"))
     trainers.clear()  # before the groups: torch 1.13 may hang where a reducer is the last to let go of a Gloo group
+    if comm is not None:
+        comm.close()
     dist.destroy_process_group()
 
 

@@ -12,6 +12,7 @@ import torch
 import tutti
 
 Parameters = list[torch.nn.Parameter]
+PAGE = 4096
 
 
 def trained(module: torch.nn.Module) -> Parameters:
@@ -49,6 +50,20 @@ def views(flat: torch.Tensor, parameters: Iterable[torch.nn.Parameter]) -> list[
         made.append(flat[at:at + p.numel()].view(p.shape))
         at += p.numel()
     return made
+
+
+def shared(wanted: Iterable[tuple[int, torch.dtype]]) -> list[torch.Tensor]:
+    """Flat tensors of zeros, of so many elements each. They lie in memory that the other ranks of the host can map, so
+    that large messages are not copied; in this process's own if there is no such memory to be had."""
+    sizes, ends = list(wanted), [0]
+    for count, dtype in sizes:
+        ends.append(-(-(ends[-1] + count * dtype.itemsize) // PAGE) * PAGE)
+    try:
+        memory = tutti.Memory(ends[-1])
+    except tutti.SystemError:
+        return [torch.zeros(count, dtype=dtype) for count, dtype in sizes]
+    return [torch.frombuffer(memory, dtype=dtype, count=count, offset=at) if count > 0 else torch.zeros(0, dtype=dtype)
+            for at, (count, dtype) in zip(ends, sizes)]
 
 
 class Pass:

@@ -1,10 +1,26 @@
 """Every rank has all of the model; gradients become those of all ranks."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+
 import torch
 
 import tutti
-from tutti.torch._backward import Layer, Pass, cut, views
+from tutti.torch._backward import Layer, Parameters, Pass, cut, shared, views
+
+LARGE = 1 << 20  # bytes of a parameter from which on its copy into the bucket takes longer than what it saves
+
+
+def runs(flat: torch.Tensor, bucket: Parameters) -> Iterator[tuple[Parameters, torch.Tensor]]:
+    """What is reduced at once, with its part of the bucket: a large parameter alone, so that the sum reads its gradient
+    where it lies; smaller ones that are neighbours together."""
+    at = 0
+    for _, run in groupby(enumerate(bucket), lambda numbered: numbered[0] if numbered[1].nbytes >= LARGE else -1):
+        parameters = [p for _, p in run]
+        end = at + sum(p.numel() for p in parameters)
+        yield parameters, flat[at:end]
+        at = end
 
 
 class Replica(Layer):
@@ -44,17 +60,27 @@ class DataParallelBucket(Replica):
         """
         super().__init__(module, comm)
         self._buckets = cut(self._trained, bucket_mb)
-        self._flats = [torch.zeros(sum(p.numel() for p in bucket), dtype=bucket[0].dtype) for bucket in self._buckets]
+        self._flats = shared((sum(p.numel() for p in bucket), bucket[0].dtype) for bucket in self._buckets)
         self._views = [views(flat, bucket) for flat, bucket in zip(self._flats, self._buckets)]
+        self._runs = [list(runs(flat, bucket)) for flat, bucket in zip(self._flats, self._buckets)]
         self._pass = Pass(self._buckets, self._start, self._wait, self._drop)
 
     def _start(self, i: int) -> None:
         if not self._syncs:
             return
+        for parameters, out in self._runs[i]:
+            self._works.append(self.comm.all_reduce(self._packed(parameters, out), out=out, op="avg", async_=True))
         for p, view in zip(self._buckets[i], self._views[i]):
+            p.grad = view
+
+    @staticmethod
+    def _packed(parameters: Parameters, out: torch.Tensor) -> torch.Tensor:
+        """Their gradients, one after another: one alone where it is, others in `out`, their part of the bucket."""
+        for p, view in zip(parameters, views(out, parameters)):
             if p.grad is None:
                 view.zero_()
             elif p.grad.data_ptr() != view.data_ptr():
+                if len(parameters) == 1 and p.grad.is_contiguous():
+                    return p.grad.detach().view(-1)
                 view.copy_(p.grad)
-            p.grad = view
-        self._works.append(self.comm.all_reduce(self._flats[i], out=self._flats[i], op="avg", async_=True))
+        return out

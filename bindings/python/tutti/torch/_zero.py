@@ -10,27 +10,31 @@ import torch
 from torch.utils import _pytree
 
 import tutti
-from tutti.torch._backward import Layer, Parameters, Pass, cut, views
+from tutti.torch._backward import Layer, Parameters, Pass, cut, shared, views
+
+
+def padded(parameters: Parameters, ranks: int) -> int:
+    """The elements of these parameters, and as many more as make equal parts of whole cache lines."""
+    return -(-sum(p.numel() for p in parameters) // (16 * ranks)) * 16 * ranks
 
 
 class _Unit:
     """Parameters of one type one after another; rank r owns the r-th of equal parts."""
 
-    def __init__(self, parameters: Parameters, comm: tutti.Communicator, stage: int) -> None:
-        self.parameters, self.comm, self.stage = parameters, comm, stage
-        count = sum(p.numel() for p in parameters)
-        part = -(-count // (16 * comm.size)) * 16
-        self.values = torch.zeros(comm.size * part, dtype=parameters[0].dtype)
+    def __init__(self, parameters: Parameters, comm: tutti.Communicator, stage: int,
+                 gradients: torch.Tensor | None) -> None:
+        """gradients: zeros, of padded() elements, where stage 1 has its gradients; None in other stages."""
+        self.parameters, self.comm, self.stage, self.gradients = parameters, comm, stage, gradients
+        self.values = torch.zeros(padded(parameters, comm.size), dtype=parameters[0].dtype)
         for p, view in zip(parameters, views(self.values, parameters)):
             view.copy_(p.detach())
             p.data = view
-        self.rows = self.values.view(comm.size, part)
+        self.rows = self.values.view(comm.size, self.values.numel() // comm.size)
         mine = self.rows[comm.rank]
         self.own = torch.nn.Parameter(mine.clone() if stage == 3 else mine)
         self.bytes = self.values.untyped_storage().nbytes()
         self.users = 0  # modules that run forward
         self.whole = True
-        self.gradients = torch.zeros_like(self.values) if stage == 1 else None
         if self.gradients is not None:
             for p, view in zip(parameters, views(self.gradients, parameters)):
                 p.grad = view
@@ -87,15 +91,10 @@ class ZeRO(Layer):
             raise ValueError("tutti.torch: the optimizer has made steps: make ZeRO first, then load its state")
         super().__init__(module, comm)
         self.stage, self.optimizer = stage, optimizer
-        self._groups: list[list[_Unit]] = []  # those of each of the optimizer's groups
-        self._originals: list[Parameters] = []
-        for group in optimizer.param_groups:
-            # In the module's order, whatever the group's is.
-            members = {id(p) for p in group["params"]}
-            self._originals.append(list(group["params"]))
-            cuts = self._cut([p for p in self._trained if id(p) in members], bucket_mb)
-            self._groups.append([_Unit(bucket, self.comm, stage) for bucket in cuts])
-            group["params"] = [unit.own for unit in self._groups[-1]]
+        self._originals: list[Parameters] = [list(group["params"]) for group in optimizer.param_groups]
+        self._groups = self._made(bucket_mb)  # the units of each of the optimizer's groups
+        for group, units in zip(optimizer.param_groups, self._groups):
+            group["params"] = [unit.own for unit in units]
         self._units = [unit for units in self._groups for unit in units]
         self._reduced: list[tuple[_Unit, torch.Tensor, tutti.Work[Any]]] = []
         self._pass = Pass([unit.parameters for unit in self._units], self._start, self._finish, self._drop)
@@ -104,6 +103,16 @@ class ZeRO(Layer):
             self._watch_modules()
             for unit in self._units:
                 unit.release()
+
+    def _made(self, bucket_mb: float | None) -> list[list[_Unit]]:
+        cuts = []
+        for originals in self._originals:
+            # In the module's order, whatever the group's is.
+            members = {id(p) for p in originals}
+            cuts.append(self._cut([p for p in self._trained if id(p) in members], bucket_mb))
+        sizes = [(padded(bucket, self.comm.size), bucket[0].dtype) for buckets in cuts for bucket in buckets]
+        gradients = iter(shared(sizes) if self.stage == 1 else [None] * len(sizes))
+        return [[_Unit(bucket, self.comm, self.stage, next(gradients)) for bucket in buckets] for buckets in cuts]
 
     def _cut(self, parameters: Parameters, bucket_mb: float | None) -> list[Parameters]:
         if self.stage < 3:
