@@ -105,6 +105,7 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
     channels_.place(slots);  // no message has come yet: the peer's endpoint waits for introduce()
+    if (net == nullptr) channels_.serve_posts();
     if (net == nullptr && introduction_.has_offer())
         lose(text("it goes by %s, this rank by tcp; %s", introduction_.theirs().net, choose_alike));
 }
@@ -333,7 +334,7 @@ bool Ends::knows(const std::byte* memory, std::size_t bytes) {
 }
 
 void Ends::withdraw() {
-    if (channels_.lent()) lose("this rank has given up");
+    if (channels_.withdraw()) lose("this rank has given up");
 }
 
 void Ends::say_bye() {
