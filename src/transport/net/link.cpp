@@ -209,6 +209,7 @@ bool Ends::send_channels() {
 
 bool Ends::push() {
     const bool queued = send_channels();
+    if (net_ == nullptr) return sockets_.send() || queued;
     if (!endpoint_ || !introduction_.met() || end_.lost) return queued;
     const bool sent = endpoint_->send();
     return endpoint_->trouble().empty() ? queued || sent : move();
