@@ -89,13 +89,24 @@ bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
     return true;
 }
 
+/// How many requests are there that were not sent.
+std::size_t Channel::unsent_requests() const {
+    std::size_t requests = 0;
+    for (std::uint32_t message = taken;; ++message) {
+        const Cell& cell = out.fifo->cells[message % fifo_depth];
+        if (cell.turn.load(std::memory_order_acquire) != message + 1) return requests;
+        const std::optional<PutMessage> put = read_own_put(cell, out.slots + message % slot_depth * out.stride);
+        if (put && put->header.asks == 1) ++requests;
+    }
+}
+
 /// Queues a request, the next message of `out`, or has the adapter read what it asks for. False if it has to wait.
 bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot) {
     const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
     Cell& cell = out.fifo->cells[taken % fifo_depth];
     if (direct->reading() == 0) {
         RemoteMemory from;
-        if (!out.on_device && direct->reads(request, taken, credits, from)) {
+        if (!out.on_device && direct->reads(request, taken, credits, unsent_requests(), from)) {
             direct->begin_to_read(from.bytes);
             return endpoint.read_from(number, {slot, from.bytes}, from), false;
         }
@@ -103,7 +114,7 @@ bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std
         return endpoint.queue(take_message(), cell.payload), true;
     }
     if (!endpoint.take_read(number)) return false;
-    direct->has_read(slot);
+    if (direct->has_read(slot, cell)) return send_request(endpoint, *read_own_put(cell, slot), slot);
     const PutMessage nothing{};  // in place of the request, which must not be sent if another endpoint takes over
     std::memcpy(cell.payload, &nothing.header, sizeof nothing.header);
     cell.bytes = sizeof nothing.header;

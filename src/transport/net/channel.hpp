@@ -92,6 +92,7 @@ struct Channel {
     Header take_message();
     void send_message(Endpoint& endpoint, NetEndpoint* known);
     bool send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot);
+    std::size_t unsent_requests() const;
     bool send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot);
     bool send_one_sided(NetEndpoint& endpoint);
     bool send_posted_receives(NetEndpoint& known);
