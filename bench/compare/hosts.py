@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Tutti's all-reduce between two or more hosts (network namespaces on this machine, a veth pair and a bridge between
 them): bytes beside iperf3 with as many streams, between two hosts in both directions at once, among more from each to
-the next one, for as many bytes as a ring sends; 8 B between two beside a plain TCP ping-pong; all sizes beside Gloo
-(its classes, which poll, and gloo::allreduce: the fastest of them). All take turns; prints medians and ratios, writes
-JSON. Needs root."""
+the next one, for as many bytes as a ring sends; between two beside a plain TCP connection (a ping-pong of 8 B, and as
+many bytes in both directions at once); all sizes beside Gloo (its classes, which poll, and gloo::allreduce: the
+fastest of them). All take turns; prints medians and ratios, writes JSON. Needs root."""
 import argparse
 import json
 import os
@@ -67,8 +67,9 @@ class Contest:
         return {("Tutti", size): us for size, us in sizes_of(rows).items()}
 
     def plain(self):
-        row = on_hosts(2, f"exec {self.pingpong} 20000")[0]
-        return {("round trip", 8): row["round_trip_us"], ("exchange", 8): row["exchange_us"]}
+        rows = on_hosts(2, f"exec {self.pingpong} 20000 {','.join(map(str, SIZES))} {self.options.seconds}")
+        exchanges = {("exchange", size): us for size, us in sizes_of(rows).items()}
+        return {("round trip", 8): rows[0]["round_trip_us"], **exchanges}
 
     def gloo(self):
         times = {}

@@ -1,6 +1,6 @@
-/* A plain non-blocking TCP connection between two hosts, as the floor for small messages. pingpong ROUNDS, started by
- * netns-run with two ranks: the round trip of 8 bytes, and the exchange of 8 bytes where both send at once, which is
- * what an all-reduce of two ranks does. Rank 0 prints one JSON line of microseconds. */
+/* A plain non-blocking TCP connection between two hosts, as the floor for messages. pingpong ROUNDS SIZES SECONDS,
+ * started by netns-run with two ranks: the round trip of 8 bytes, and exchanges of so many bytes, where both send at
+ * once, which is what an all-reduce of two ranks does. Rank 0 prints JSON lines of microseconds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,21 +75,60 @@ static double ping_pong(int fd, int rank, long rounds) {
     return 1e6 * (now_seconds() - begin) / (double)rounds;
 }
 
-static double exchange(int fd, long rounds) {
+static void exchange_once(int fd, char* out, char* in, size_t bytes) {
+    size_t sent = 0, got = 0;
+    while (sent < bytes || got < bytes) {
+        const ssize_t put = sent < bytes ? send(fd, out + sent, bytes - sent, MSG_DONTWAIT) : 0;
+        const ssize_t had = got < bytes ? recv(fd, in + got, bytes - got, MSG_DONTWAIT) : 0;
+        if (put < 0 && errno != EAGAIN) die("send");
+        if ((had < 0 && errno != EAGAIN) || (had == 0 && got < bytes)) die("recv");
+        if (put > 0) sent += (size_t)put;
+        if (had > 0) got += (size_t)had;
+    }
+}
+
+static double exchange(int fd, char* out, char* in, size_t bytes, long rounds) {
     const double begin = now_seconds();
-    for (long i = 0; i < rounds; ++i) put(fd), get(fd);
+    for (long i = 0; i < rounds; ++i) exchange_once(fd, out, in, bytes);
     return 1e6 * (now_seconds() - begin) / (double)rounds;
+}
+
+/* Both ranks make equally many rounds, for rank 0 tells how many. */
+static void time_exchange(int fd, int rank, size_t bytes, double seconds) {
+    enum { batches = 5 };
+    char* const out = calloc(1, bytes);
+    char* const in = calloc(1, bytes);
+    long rounds[2] = {0, 0};
+    double us[batches];
+    if (!out || !in) die("calloc");
+    memset(out, 1, bytes);
+    memset(in, 1, bytes); /* their pages exist from now on */
+    rounds[0] = (long)(1e6 * seconds / batches / exchange(fd, out, in, bytes, 3)) + 1;
+    exchange_once(fd, (char*)&rounds[0], (char*)&rounds[1], sizeof rounds[0]);
+    for (int batch = 0; batch < batches; ++batch) us[batch] = exchange(fd, out, in, bytes, rounds[rank == 0 ? 0 : 1]);
+    if (rank == 0) {
+        printf("{\"bytes\": %zu, \"us\": [", bytes);
+        for (int batch = 0; batch < batches; ++batch) printf("%s%.4f", batch ? ", " : "", us[batch]);
+        printf("]}\n");
+    }
+    free(out);
+    free(in);
 }
 
 int main(int argc, char** argv) {
     const int rank = getenv("RANK") ? atoi(getenv("RANK")) : 0;
-    const long rounds = argc > 1 ? strtol(argv[1], NULL, 10) : 10000;
-    double round_trip, both;
+    const long rounds = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+    double round_trip;
+    if (argc != 4) {
+        fprintf(stderr, "usage: netns-run --hosts 2 -- pingpong ROUNDS SIZES SECONDS\n");
+        return 2;
+    }
     pin_to_core(rank);
     const int fd = connected(rank);
     ping_pong(fd, rank, rounds / 10);
     round_trip = ping_pong(fd, rank, rounds);
-    both = exchange(fd, rounds);
-    if (rank == 0) printf("{\"round_trip_us\": %.3f, \"exchange_us\": %.3f}\n", round_trip, both);
+    if (rank == 0) printf("{\"round_trip_us\": %.3f}\n", round_trip);
+    for (char* size = strtok(argv[2], ","); size; size = strtok(NULL, ","))
+        time_exchange(fd, rank, (size_t)strtoull(size, NULL, 10), strtod(argv[3], NULL));
     return 0;
 }

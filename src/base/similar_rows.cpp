@@ -72,14 +72,16 @@ void DifferentBytes::set(std::size_t row, std::span<std::byte> bytes) {
 
 void DifferentBytes::get(std::size_t row, std::span<std::byte> bytes) const {
     TUTTI_ASSERT(has(row));
-    std::ranges::copy(first_, bytes.begin());
+    std::copy_n(first_.begin(), bytes.size(), bytes.begin());
     const std::byte* run = &blocks_[starts_[row] / block_bytes][starts_[row] % block_bytes];
-    std::byte* to = bytes.data();
     while (run[0] != std::byte{0} || run[1] != std::byte{0}) {
-        to += static_cast<std::size_t>(run[0]);
+        const std::size_t zeros = std::min(static_cast<std::size_t>(run[0]), bytes.size());
         const auto others = static_cast<std::size_t>(run[1]);
-        apply(to, run + 2, others);
-        to += others, run += 2 + others;
+        bytes = bytes.subspan(zeros);
+        if (bytes.empty()) return;
+        apply(bytes.data(), run + 2, std::min(others, bytes.size()));
+        bytes = bytes.subspan(std::min(others, bytes.size()));
+        run += 2 + others;
     }
 }
 

@@ -246,7 +246,7 @@ void Joining::finish() {
     // All children are connected now. Over the network only ranks of other hosts connect later: those that seek a new
     // parent (seek_parent()), and those that agree on who is left.
     bool come_by_tcp = m_.rendezvous_.has(Rendezvous::tcp_only) && m_.ranks() > 1;
-    for (Rank r = 0; r < m_.ranks() && !come_by_tcp; ++r) come_by_tcp = !m_.is_near(m_.member(r));
+    for (Rank r = 0; r < m_.ranks() && !come_by_tcp; ++r) come_by_tcp = m_.roster_.host(r) != m_.roster_.mine().host;
     if (!come_by_tcp) m_.neighbours_.stop_listening_remotely();
     times_.complete = Clock::now();
     if (m_.rank() == 0) times_.attached = times_.let_in;

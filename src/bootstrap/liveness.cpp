@@ -125,9 +125,9 @@ std::vector<Rank> Membership::who_died(const Fault& fault) const {
     if (!fault.died || fault.origin < 0 || blames_here(fault)) return all;
     all.push_back(fault.origin);
     if (!fault.silent || !roster_.has(fault.origin)) return all;
-    const std::uint64_t host = member(fault.origin).host;
+    const std::uint64_t host = roster_.host(fault.origin);
     for (Rank r = 0; r < ranks(); ++r)
-        if (r != fault.origin && roster_.has(r) && member(r).host == host) all.push_back(r);
+        if (r != fault.origin && roster_.has(r) && roster_.host(r) == host) all.push_back(r);
     return all;
 }
 

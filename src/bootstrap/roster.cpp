@@ -46,8 +46,8 @@ bool Roster::add(const Record& record) {
     if (has(m.rank)) return false;
     TUTTI_ASSERT(m.host_name.size() <= host_limit && record.info.size() <= endpoint_info_limit);
     Line line{
-        m.pid, m.uid, record.round_trip_us, static_cast<std::uint32_t>(record.info.size()), m.host, m.local, m.remote,
-        {},    {}};
+        m.host, m.pid, m.uid, record.round_trip_us, static_cast<std::uint32_t>(record.info.size()), m.local, m.remote,
+        {},     {}};
     std::ranges::copy(m.host_name, line.host_name.begin());
     std::ranges::copy(record.info, line.info.begin());
     lines_.set(static_cast<std::size_t>(m.rank), line);
@@ -75,6 +75,10 @@ Record Roster::record(Rank rank) const {
 
 Member Roster::member(Rank rank) const {
     return rank == self_ ? mine() : member_of(lines_[static_cast<std::size_t>(rank)], rank);
+}
+
+std::uint64_t Roster::host(Rank rank) const {
+    return rank == self_ ? mine().host : lines_.first<std::uint64_t>(static_cast<std::size_t>(rank));
 }
 
 Member Roster::member_of(const Line& line, Rank rank) const {

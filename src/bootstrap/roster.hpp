@@ -36,6 +36,8 @@ class Roster {
     /// The record of a rank, which must be there, or what it says of who the rank is. Both make a copy.
     Record record(Rank rank) const;
     Member member(Rank rank) const;
+    /// Its Member::host alone, for loops over all ranks.
+    std::uint64_t host(Rank rank) const;
 
     /// For error texts: "rank 2 (pid 4711 on host x)", or "rank 2" without its record, or "the rendezvous" for -1.
     std::string name(Rank rank) const;
@@ -48,8 +50,8 @@ class Roster {
     /// A record, each part at a fixed place, so that records differ in few bytes. Not in it: the rank, its process, and
     /// rank 0's share of the secret.
     struct Line {
+        std::uint64_t host;  // the first member, see host()
         std::uint32_t pid, uid, round_trip_us, info_size;
-        std::uint64_t host;
         Address local, remote;
         std::array<char, host_limit> host_name;  // then zeros
         std::array<std::byte, endpoint_info_limit> info;

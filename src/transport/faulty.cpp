@@ -58,6 +58,7 @@ class FaultyLink : public Link {
     bool refer(const void* pointer, std::size_t size, Reference& out) override {
         return link_->refer(pointer, size, out);
     }
+    bool reads_references() const override { return link_->reads_references(); }
     std::byte* see(Reference reference, std::size_t size) override { return link_->see(reference, size); }
     void share() override { link_->share(); }
     RankPage* page() override { return link_->page(); }

@@ -143,6 +143,9 @@ class Link {
     /// Names this rank's memory [pointer, pointer + size) for the peer. False if the peer can't see it.
     virtual bool refer(const void* pointer, std::size_t size, Reference& out) = 0;
 
+    /// Whether this rank's processor reads what is passed by reference, so that it should still be in the cache.
+    virtual bool reads_references() const { return false; }
+
     /// Whether adapters write puts to that window (its gate and key at the peer) from [pointer, pointer + size).
     virtual bool puts_from([[maybe_unused]] const void* pointer, [[maybe_unused]] std::size_t size,
                            [[maybe_unused]] std::uint32_t gate, [[maybe_unused]] std::uint32_t key) {

@@ -26,6 +26,12 @@ Row changed(Row other, std::mt19937_64& random) {
     return other;
 }
 
+template <std::size_t Bytes>
+bool starts_alike(const SimilarRows<Row>& stored, const std::vector<Row>& rows, std::size_t r) {
+    const auto start = stored.first<std::array<std::uint8_t, Bytes>>(r);
+    return std::ranges::equal(start, std::span(rows[r].bytes).first(Bytes));
+}
+
 /// Reverses append_runs().
 std::vector<std::byte> expanded(const std::vector<std::byte>& runs) {
     std::vector<std::byte> all;
@@ -57,7 +63,13 @@ TEST_CASE("rows that are alike come back as they were set, in any order") {
         stored.push_back(rows.back());
         const SimilarRows<Row> copy = stored;
         REQUIRE(copy.size() == count + 1);
-        for (std::size_t r = 0; r < count; ++r) REQUIRE(copy[r] == rows[r]);
+        for (std::size_t r = 0; r < count; ++r) {
+            REQUIRE(copy[r] == rows[r]);
+            REQUIRE(starts_alike<1>(copy, rows, r));
+            REQUIRE(starts_alike<24>(copy, rows, r));
+            REQUIRE(starts_alike<300>(copy, rows, r));
+            REQUIRE(starts_alike<1200>(copy, rows, r));
+        }
         REQUIRE(copy[count] == rows.back());
     }
 }

@@ -494,14 +494,15 @@ TEST_CASE("a put waits for the credit of an earlier one that the engine copies t
     CHECK(origin.send(1000, 100, origin.next - 1) == Way::by_adapter);
 }
 
-TEST_CASE("adapters read for a get that is alone and short, once all that the engine copies is there") {
+TEST_CASE("adapters read for a get that is alone or long, once all that the engine copies is there") {
     Origin origin;
     std::vector<std::byte> to(3000);
-    const auto reads = [&](std::uint64_t offset, std::uint64_t bytes, std::uint32_t credits, RemoteMemory* place) {
+    const auto reads = [&](std::uint64_t offset, std::uint64_t bytes, std::uint32_t credits, RemoteMemory* place,
+                           std::size_t unsent = 1) {
         PutMessage request{header(offset), std::as_bytes(std::span(&bytes, 1))};
         request.header.asks = 1;
         RemoteMemory from{};
-        const bool its = origin.puts.reads(request, origin.next, credits, from);
+        const bool its = origin.puts.reads(request, origin.next, credits, unsent, from);
         if (place != nullptr) *place = from;
         return its;
     };
@@ -514,7 +515,7 @@ TEST_CASE("adapters read for a get that is alone and short, once all that the en
     CHECK_FALSE(reads(1100, 0, first, nullptr));  // it waits for the puts before it
     CHECK_FALSE(reads(2900, 101, first, nullptr));
     CHECK(origin.learn({50'000, 1000, 2 * slot_bytes, gate, key, 99, 0}));
-    CHECK((reads(1000, slot_bytes, first, nullptr) && !reads(1000, slot_bytes + 1, first, nullptr)));
+    CHECK((reads(1000, slot_bytes + 1, first, &from) && from.bytes == slot_bytes));  // the first piece
     REQUIRE(origin.send(5000, 10, first) == DirectPuts::Way::by_engine);
     CHECK_FALSE(reads(1100, 300, first, nullptr));  // also of other bytes
     CHECK(reads(1100, 300, first + 1, nullptr));
@@ -525,13 +526,24 @@ TEST_CASE("adapters read for a get that is alone and short, once all that the en
     CHECK(reads(1100, 300, first + 2, nullptr));
     origin.awaited.expect(1, to);
     CHECK_FALSE(reads(1100, 300, first + 5, nullptr));
+    CHECK_FALSE(reads(1000, slot_bytes, first + 5, nullptr));  // the other one was sent, and its answers come first
+    CHECK_FALSE(reads(1100, 300, first + 5, nullptr, 2));      // the other one comes after it, and shares its trip
+    CHECK(reads(1000, slot_bytes, first + 5, nullptr, 2));
+    Cell request{};
+    PutHeader asked = header(1100);
+    std::uint64_t bytes = 500;
+    std::memcpy(request.payload, &asked, sizeof asked);
+    std::memcpy(request.payload + sizeof asked, &bytes, sizeof bytes);
     origin.puts.begin_to_read(300);
     const std::vector<std::byte> came(300, std::byte{8});
-    origin.puts.has_read(came.data());
+    CHECK(origin.puts.has_read(came.data(), request));
+    std::memcpy(&asked, request.payload, sizeof asked);
+    std::memcpy(&bytes, request.payload + sizeof asked, sizeof bytes);
+    CHECK((asked.offset == 1400 && bytes == 200));
     CHECK((origin.puts.reading() == 0 && to[0] == std::byte{8} && to[299] == std::byte{8}));
     CHECK(origin.awaited.state(1).answered);
     origin.awaited.forget_all();
-    origin.puts.begin_to_read(300);
-    origin.puts.has_read(came.data());  // this rank has given up
+    origin.puts.begin_to_read(200);
+    CHECK_FALSE(origin.puts.has_read(came.data(), request));  // this rank has given up
     CHECK(to[300] == std::byte{0});
 }

@@ -207,7 +207,7 @@ TEST_CASE("noise instead of sealed frames, refused frames and an end of the line
 
 TEST_CASE("what a peer claims to have finished with is checked, and room is never assumed") {
     LinkedPair pair = harness::join(*find_transport("tcp"));
-    Ends ends(*pair.at[0].session, pair.arenas[0], 1);
+    net::Ends ends(*pair.at[0].session, pair.arenas[0], 1);
     Recipient& to = ends;
     const char* why = "";
     Header h{};

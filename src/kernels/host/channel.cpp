@@ -260,8 +260,12 @@ std::byte* HostChannel::slot_or_elsewhere(const Operand& operand, bool alone) {
             return c.link->see(posted_receive->where, bytes_);
         }
         const std::byte* shared = bound_.pull_safe ? shareable_slice(*current_) : nullptr;
-        if (shared != nullptr && c.link->refer(shared, bytes_, out.reference)) {
+        // A send that fits into the slots ends without its receiver; over TCP there is no other reason to wait for it.
+        const bool waits = bound_.program.collective != Collective::send || tiles_ > slot_depth;
+        const bool by_kernel = c.link->reads_references();
+        if (shared != nullptr && (waits || !by_kernel) && c.link->refer(shared, bytes_, out.reference)) {
             out.kind = Kind::reference;
+            if (by_kernel) sinks_are_users_ = false;
             return nullptr;
         }
     }

@@ -89,13 +89,24 @@ bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
     return true;
 }
 
+/// How many requests are there that were not sent.
+std::size_t Channel::unsent_requests() const {
+    std::size_t requests = 0;
+    for (std::uint32_t message = taken;; ++message) {
+        const Cell& cell = out.fifo->cells[message % fifo_depth];
+        if (cell.turn.load(std::memory_order_acquire) != message + 1) return requests;
+        const std::optional<PutMessage> put = read_own_put(cell, out.slots + message % slot_depth * out.stride);
+        if (put && put->header.asks == 1) ++requests;
+    }
+}
+
 /// Queues a request, the next message of `out`, or has the adapter read what it asks for. False if it has to wait.
 bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot) {
     const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
     Cell& cell = out.fifo->cells[taken % fifo_depth];
     if (direct->reading() == 0) {
         RemoteMemory from;
-        if (!out.on_device && direct->reads(request, taken, credits, from)) {
+        if (!out.on_device && direct->reads(request, taken, credits, unsent_requests(), from)) {
             direct->begin_to_read(from.bytes);
             return endpoint.read_from(number, {slot, from.bytes}, from), false;
         }
@@ -103,7 +114,7 @@ bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std
         return endpoint.queue(take_message(), cell.payload), true;
     }
     if (!endpoint.take_read(number)) return false;
-    direct->has_read(slot);
+    if (direct->has_read(slot, cell)) return send_request(endpoint, *read_own_put(cell, slot), slot);
     const PutMessage nothing{};  // in place of the request, which must not be sent if another endpoint takes over
     std::memcpy(cell.payload, &nothing.header, sizeof nothing.header);
     cell.bytes = sizeof nothing.header;
@@ -131,9 +142,9 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     std::byte* const slot = out.slots + (taken - 1) % slot_depth * out.stride;
     const std::byte* body = slot;
     if (cell.kind == Kind::reference) {
-        TUTTI_ASSERT(known != nullptr);  // over sockets refer() returns false
         h.awaited = 1;
         body = reinterpret_cast<const std::byte*>(cell.reference.offset);
+        if (known == nullptr) return endpoint.queue(h, body);
         if (!known->knows(body, h.bytes)) {  // after a detour to another adapter
             std::memcpy(slot, body, h.bytes);
             body = slot;
@@ -214,17 +225,34 @@ std::byte* Channel::begin(const Header& h, const char*& why) {
         return nullptr;
     }
     if (h.what == What::landed) {
-        const PostedReceive& posted_receive = in.fifo->posted_receives[received % fifo_depth];
-        if (posted_receive.turn.load(std::memory_order_acquire) == received + 1 && posted_receive.bytes == h.bytes)
-            return reinterpret_cast<std::byte*>(posted_receive.where.offset);
         why = "it has written a message to memory that it was not given";
-        return nullptr;
+        return posted_place(h.bytes);
     }
     if (h.in_slot == 1 && h.bytes > in.stride) {
         why = "it has sent a message that is longer than a slot";
         return nullptr;
     }
-    return h.in_slot == 1 ? in.slots + received % slot_depth * in.stride : arrivals->cell().payload;
+    if (h.in_slot == 0) return arrivals->cell().payload;
+    std::byte* const place = posts_serve ? posted_place(h.bytes) : nullptr;
+    lands = place != nullptr;
+    return lands ? place : in.slots + received % slot_depth * in.stride;
+}
+
+/// Where this rank wants the next message of `in`, if it has so many bytes; nullptr: it has posted no such receive.
+std::byte* Channel::posted_place(std::uint32_t bytes) const {
+    const PostedReceive& posted_receive = in.fifo->posted_receives[received % fifo_depth];
+    if (posted_receive.turn.load(std::memory_order_acquire) != received + 1 || posted_receive.bytes != bytes)
+        return nullptr;
+    return reinterpret_cast<std::byte*>(posted_receive.where.offset);
+}
+
+bool Channel::uses_memory() const {
+    if (lands || later(spotted, received)) return true;
+    for (std::uint32_t message = out.fifo->released.load(std::memory_order_acquire);; ++message) {
+        const Cell& cell = out.fifo->cells[message % fifo_depth];
+        if (cell.turn.load(std::memory_order_acquire) != message + 1) return false;
+        if (cell.kind == Kind::reference) return true;
+    }
 }
 
 void Channel::finish(const Header& h) {
@@ -233,7 +261,8 @@ void Channel::finish(const Header& h) {
         if (later(arriving.turn, taken)) spots[(arriving.turn - 1) % fifo_depth] = arriving;
         return;
     }
-    const Kind kind = h.what == What::landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
+    const bool landed = std::exchange(lands, false) || h.what == What::landed;
+    const Kind kind = landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
     if (kind != Kind::inlined) arrivals->cell().set_row(h.row);
     arrivals->begin(h.call);  // and never mappable: no buffer of another host is
     ++received;

@@ -40,12 +40,16 @@ struct Channel {
     std::size_t lane = 0;                  // the socket that it goes by: see Sockets::of()
     std::array<Spot, fifo_depth> spots{};  // the peer's posted receives for messages of `out`, by message number
     Spot arriving{};                       // the one that is being received
+    bool posts_serve = false;              // sockets receive messages where this rank has posted receives
+    bool lands = false;                    // the message that is arriving goes to a posted receive
     DirectPuts* direct = nullptr;          // of one_sided_channel
 
     /// Prepares the channel for its first use.
     void open(int number, Wire out, Wire in);
     /// Moves its slots to a GPU, in those directions for which `slots` has some.
     void place(const DeviceSlots& slots);
+    /// Whether memory of this rank's user may still be in use: posted receives, and messages by reference.
+    bool uses_memory() const;
 
     std::uint32_t released() const { return in.fifo->released.load(std::memory_order_acquire); }
     /// Whether there may be something to send. Called at every look, so it is short.
@@ -88,9 +92,11 @@ struct Channel {
     Header take_message();
     void send_message(Endpoint& endpoint, NetEndpoint* known);
     bool send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot);
+    std::size_t unsent_requests() const;
     bool send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot);
     bool send_one_sided(NetEndpoint& endpoint);
     bool send_posted_receives(NetEndpoint& known);
+    std::byte* posted_place(std::uint32_t bytes) const;
 };
 
 }  // namespace tutti::net

@@ -17,6 +17,7 @@ Channel& Channels::open(int number) {
     if (channel.arrivals) return channel;
     channel.open(number, mine_->wire(peer_, number, &wake_up_), inbox_->wire(0, number, &wake_up_));
     if (slots_ != nullptr) channel.place(*slots_);
+    channel.posts_serve = posts_serve_;
     open_.push_back(&channel);
     return channel;
 }
@@ -31,8 +32,15 @@ void Channels::settle() {
     for (Channel* const channel : open_) channel->settle = channel->owes();
 }
 
-bool Channels::lent() const {
-    return std::ranges::any_of(open_, [](const Channel* c) { return later(c->spotted, c->received); });
+void Channels::serve_posts() {
+    posts_serve_ = true;
+    for (Channel* const channel : open_) channel->posts_serve = true;
+}
+
+bool Channels::withdraw() {
+    posts_serve_ = false;
+    for (Channel* const channel : open_) channel->posts_serve = false;
+    return std::ranges::any_of(open_, &Channel::uses_memory);
 }
 
 Received Channels::received() const {

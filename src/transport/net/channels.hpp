@@ -36,8 +36,11 @@ class Channels {
     bool owes() const { return std::ranges::any_of(open_, &Channel::owes); }
     /// Whether a channel has a message to send.
     bool has_message() const { return std::ranges::any_of(open_, &Channel::has_message); }
-    /// Whether the peer may still write to posted receives, outside the inbox.
-    bool lent() const;
+    /// Has sockets receive messages where this rank has posted receives, on all channels, now and later.
+    void serve_posts();
+    /// Ends that. When it has returned, only messages that are under way use memory of this rank's user. Returns
+    /// whether there are any.
+    bool withdraw();
 
     /// How many messages of each channel have arrived, to be told to the peer over new sockets or a new endpoint.
     Received received() const;
@@ -50,6 +53,7 @@ class Channels {
     WakeUp& wake_up_;  // of this rank
     const Rank peer_;
     const DeviceSlots* slots_ = nullptr;
+    bool posts_serve_ = false;
     std::array<Channel, channels_per_link> all_;  // by number
     std::vector<Channel*> open_;                  // those in use
 };

@@ -1,6 +1,8 @@
 #include "transport/net/direct_puts.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tutti::net {
 namespace {
@@ -8,6 +10,9 @@ namespace {
 // The reference, Cell::row(), then the header: all of the cell.
 constexpr std::size_t header_behind_reference = sizeof(Reference) + sizeof(std::uint64_t);
 static_assert(header_behind_reference + sizeof(PutHeader) <= inline_bytes);
+
+// What takes longer to copy twice than a round trip: such requests of a group are read one after the other.
+constexpr std::uint64_t least_alone = 64 * 1024;
 
 bool fits_in_cell(const PutMessage& put) {
     return sizeof put.header + put.data.size() <= inline_bytes;
@@ -63,24 +68,34 @@ void DirectPuts::sent(const PutMessage& put, std::uint32_t number, Way way) {
     last_[number % fifo_depth] = {copied, put.header.gate, begin, begin + (put.header.asks == 0 ? put.data.size() : 0)};
 }
 
-bool DirectPuts::reads(const PutMessage& request, std::uint32_t number, std::uint32_t credits,
+bool DirectPuts::reads(const PutMessage& request, std::uint32_t number, std::uint32_t credits, std::size_t unsent,
                        RemoteMemory& from) const {
     std::uint64_t bytes = 0;
     std::memcpy(&bytes, request.data.data(), sizeof bytes);
     const WindowKey* const window = find(request.header, bytes);
-    // Answers to earlier requests would be taken for this one's, and several requests share a round trip.
-    if (window == nullptr || bytes == 0 || bytes > slot_bytes || awaited_.unanswered(peer_) != 1) return false;
+    if (window == nullptr || bytes == 0) return false;
+    // Answers to earlier requests would be taken for this one's, and several short requests share a round trip.
+    const std::size_t unanswered = awaited_.unanswered(peer_);
+    if (unanswered == 0 || unanswered > unsent || (unanswered > 1 && bytes < least_alone)) return false;
     if (number - credits >= slot_depth) return false;  // its slot may still be in use
     for (std::uint32_t earlier = credits; earlier != number; ++earlier)
         if (last_[earlier % fifo_depth].copied) return false;
-    from = {window->address + (request.header.offset - window->offset), static_cast<std::uint32_t>(bytes),
-            window->remote_key};
+    from = {window->address + (request.header.offset - window->offset),
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, slot_bytes)), window->remote_key};
     return true;
 }
 
-void DirectPuts::has_read(const std::byte* there) {
+bool DirectPuts::has_read(const std::byte* there, Cell& request) {
     awaited_.fill(peer_, {there, reading_});  // nothing is expected any more if this rank has given up
-    reading_ = 0;
+    PutHeader header;
+    std::uint64_t bytes;
+    std::memcpy(&header, request.payload, sizeof header);
+    std::memcpy(&bytes, request.payload + sizeof header, sizeof bytes);
+    header.offset += reading_;
+    bytes -= std::exchange(reading_, 0);
+    std::memcpy(request.payload, &header, sizeof header);
+    std::memcpy(request.payload + sizeof header, &bytes, sizeof bytes);
+    return bytes > 0;
 }
 
 std::optional<PutMessage> read_own_put(const Cell& cell, const std::byte* slot) {

@@ -11,8 +11,9 @@
 // The adapter's writes overtake puts that the peer's engine has yet to copy. A put that overlaps one of these waits for
 // its credit.
 //
-// The adapter also reads the window for a get that is alone and short, once the peer's engine has copied what was put
-// before. The data arrive in the slot of the request. The peer gets a message without content in its place.
+// The adapter also reads the window for a get that is alone or long, once the peer's engine has copied what was put
+// before. The data arrive in the slot of the request, a slot at a time, and the request then asks for the rest. The
+// peer gets a message without content in its place.
 #pragma once
 
 #include <array>
@@ -44,13 +45,15 @@ class DirectPuts {
     /// Message `number` is sent.
     void sent(const PutMessage& put, std::uint32_t number, Way way);
 
-    /// Whether the adapter is to read what request `number` asks for. from: set if so.
-    bool reads(const PutMessage& request, std::uint32_t number, std::uint32_t credits, RemoteMemory& from) const;
+    /// Whether the adapter is to read what request `number` asks for. unsent: how many requests are there that were not
+    /// sent, with this one. from: the next piece; set if so.
+    bool reads(const PutMessage& request, std::uint32_t number, std::uint32_t credits, std::size_t unsent,
+               RemoteMemory& from) const;
     /// How many bytes the adapter is reading for a request; 0: none.
     std::uint32_t reading() const { return reading_; }
     void begin_to_read(std::uint32_t bytes) { reading_ = bytes; }
-    /// They have arrived there.
-    void has_read(const std::byte* there);
+    /// They have arrived there. Shortens the request by them. False if that was all of it.
+    bool has_read(const std::byte* there, Cell& request);
 
   private:
     const WindowKey* find(const PutHeader& put, std::uint64_t bytes) const;

@@ -129,7 +129,7 @@ bool Engine::rest(bool asleep) {
             links_.settle();
             links_.tell_boards();
         }
-        moved = asleep || !links_.by_endpoints() ? links_.move() : links_.push();
+        moved = asleep ? links_.move() : links_.push();
         if (asleep) moved |= !links_.arm();
         pending = links_.pending();
         owes = links_.owes();

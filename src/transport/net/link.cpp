@@ -105,6 +105,7 @@ void Ends::use(Net* net, const DeviceSlots* slots) {
     used_ = true;
     net_ = net;
     channels_.place(slots);  // no message has come yet: the peer's endpoint waits for introduce()
+    if (net == nullptr) channels_.serve_posts();
     if (net == nullptr && introduction_.has_offer())
         lose(text("it goes by %s, this rank by tcp; %s", introduction_.theirs().net, choose_alike));
 }
@@ -208,6 +209,7 @@ bool Ends::send_channels() {
 
 bool Ends::push() {
     const bool queued = send_channels();
+    if (net_ == nullptr) return sockets_.send() || queued;
     if (!endpoint_ || !introduction_.met() || end_.lost) return queued;
     const bool sent = endpoint_->send();
     return endpoint_->trouble().empty() ? queued || sent : move();
@@ -333,7 +335,7 @@ bool Ends::knows(const std::byte* memory, std::size_t bytes) {
 }
 
 void Ends::withdraw() {
-    if (channels_.lent()) lose("this rank has given up");
+    if (channels_.withdraw()) lose("this rank has given up");
 }
 
 void Ends::say_bye() {

@@ -69,11 +69,12 @@ class Ends : public Recipient {
     /// As NetEndpoint::arm().
     bool arm() { return !endpoint_ || endpoint_->arm(); }
 
-    /// Whether messages can be sent from, and received in, [memory, memory + bytes) without a copy.
+    /// Whether the adapter can send messages from, and receive them in, [memory, memory + bytes).
     bool knows(const std::byte* memory, std::size_t bytes);
     /// Whether this rank's adapter writes puts to that window of the peer.
     bool writes_to(std::uint32_t gate, std::uint32_t key) const { return direct_.knows(gate, key); }
-    /// When this has returned the peer writes only to the inbox. A link with open posted receives is lost by that.
+    /// When this has returned, messages are received in the inbox only, and none is sent by reference. A link that is
+    /// in the midst of that is lost.
     void withdraw();
 
     /// One thread's share of moving this link's messages while other threads do the rest: one socket, and the channels

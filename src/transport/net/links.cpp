@@ -125,8 +125,8 @@ void Links::hear() {
 }
 
 bool Links::move() {
+    bool moved = push();  // first, since a peer waits for it, and to hear takes a system call
     hear();
-    bool moved = false;
     for (Ends* const ends : ends_) {
         moved |= ends->move();
         if (ends->wants_endpoint()) moved |= introduce(*ends);

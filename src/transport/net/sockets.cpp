@@ -64,6 +64,13 @@ bool Sockets::receive(Recipient& to) {
     return moved;
 }
 
+bool Sockets::send() {
+    bool moved = false;
+    for (const auto& stream : streams_)
+        if (stream && !stream->is_empty()) moved |= stream->send();
+    return moved;
+}
+
 void Sockets::drop(const tcp::Stream& stream) {
     for (auto& one : streams_)
         if (one.get() == &stream) one.reset();

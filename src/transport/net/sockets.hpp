@@ -36,6 +36,8 @@ class Sockets {
     tcp::Stream* of(Channel& channel, bool others) const;
     bool has_unsent() const;
     bool receive(Recipient& to);
+    /// Leaves trouble of a socket for later.
+    bool send();
 
     const std::vector<std::unique_ptr<tcp::Stream>>& all() const { return streams_; }
     void drop(const tcp::Stream& stream);

@@ -24,6 +24,12 @@ void Outbox::queue(const net::Header& header, const std::byte* body, bool copied
         return;
     }
     std::copy(head.begin(), head.end(), f.head.begin());
+    if (content.size() <= f.head.size() - head.size()) {  // one piece takes the kernel less time than two
+        std::copy(content.begin(), content.end(), f.head.begin() + head.size());
+        f.head_bytes += content.size();
+        f.body_bytes = 0;
+        return;
+    }
     if (!copied) return;
     f.own.assign(content.begin(), content.end());
     f.body = f.own.data();

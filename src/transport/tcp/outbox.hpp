@@ -4,6 +4,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -38,7 +39,7 @@ class Outbox {
 
   private:
     struct Frame {
-        std::array<std::byte, sizeof(net::Header) + Cipher::extra> head;
+        std::array<std::byte, sizeof(net::Header) + std::max(Cipher::extra, inline_bytes)> head;  // and short bodies
         std::size_t head_bytes = 0;
         const std::byte* body = nullptr;
         std::size_t body_bytes = 0;
