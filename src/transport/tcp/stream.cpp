@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -26,24 +25,6 @@ std::string ends_of(const Fd& fd) {
 bool is_silence(int error) {
     return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
            error == ENETDOWN;
-}
-
-/// sendmsg(); with one piece its shorter form, which small messages notice.
-ssize_t write_to(int fd, std::span<iovec> pieces) {
-    constexpr int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
-    if (pieces.size() == 1) return ::send(fd, pieces[0].iov_base, pieces[0].iov_len, flags);
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    return sendmsg(fd, &message, flags);
-}
-
-/// readv(); with one piece a shorter form. quick: small messages notice the time; else the kernel counts what threads
-/// read (/proc/self/task/*/io).
-ssize_t read_to(int fd, const std::array<iovec, 2>& room, bool quick) {
-    const auto [body, buffer] = room;
-    if (body.iov_len > 0) return readv(fd, room.data(), 2);
-    return quick ? recv(fd, buffer.iov_base, buffer.iov_len, MSG_DONTWAIT) : read(fd, buffer.iov_base, buffer.iov_len);
 }
 
 std::unique_ptr<Cipher> cipher_of(Cipher::Kind kind, const bootstrap::Secret& key) {
@@ -74,7 +55,10 @@ bool Stream::send() {
     bool moved = false;
     for (std::size_t budget = bytes_per_call; !outbox_.is_empty() && writable_ && refused_ == 0 && trouble().empty();) {
         const Outbox::Pieces pieces = outbox_.pieces();
-        const ssize_t done = write_to(fd_.get(), pieces.list);
+        msghdr message{};
+        message.msg_iov = pieces.list.data();
+        message.msg_iovlen = pieces.list.size();
+        const ssize_t done = sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) {
             writable_ = false;
@@ -117,7 +101,8 @@ bool Stream::receive(Recipient& to) {
     if (moved) digest(to);
     for (std::size_t budget = bytes_per_call; readable_ && trouble().empty();) {
         const std::array<iovec, 2> room = inbox_.room();
-        const ssize_t got = read_to(fd_.get(), room, cipher_ == Cipher::none);
+        const int skipped = room[0].iov_len == 0 ? 1 : 0;
+        const ssize_t got = readv(fd_.get(), room.data() + skipped, 2 - skipped);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
             readable_ = false;
