@@ -11,7 +11,7 @@
  *         tuttiDpBegin(dp);                                    zeroed gradients, current parameters
  *         forward();
  *         for each parameter, from the last layer to the first:
- *             add to the gradient, then tuttiDpGradReady(dp, parameter);
+ *             add to the gradient, then tuttiDpGradReady(dp, parameter);   (made elsewhere: tuttiDpGradReadyAt)
  *         tuttiDpSynchronize(dp);                              gradients are now those of the whole batch
  *         tuttiDpStep(dp);                                     if the layer updates; otherwise update them yourself
  *     }
@@ -20,7 +20,8 @@
  *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, ClipValue, Unscale, Gather,
  *      ResetErrorFeedback, Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the
  *      same order. The others concern one rank alone.
- *  (2) One thread at a time uses a tuttiDp_t, except that several threads may call tuttiDpGradReady at once.
+ *  (2) One thread at a time uses a tuttiDp_t, except that several threads may call tuttiDpGradReady and
+ *      tuttiDpGradReadyAt at once.
  *  (3) The layer uses communicators of its own, split from yours, and on CPUs a thread of its own. Your communicator
  *      stays free for other calls.
  *  (4) Errors.
@@ -157,6 +158,15 @@ TUTTI_API tuttiResult_t tuttiDpNoSync(tuttiDp_t dp, int on);
  * number of times. Takes less than 200 ns if it completes no bucket. Parameters may become ready in any order, but
  * buckets are reduced in their order, which is the same on all ranks. */
 TUTTI_API tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter);
+
+/* As GradReady, for a gradient that was made at `grad` and not written where tuttiDpGradient says: as many elements, of
+ * the gradient's type, in memory that this rank's device can access. If this iteration has a gradient of the parameter
+ * (tuttiDpNoSync), it is added to that, and otherwise takes its place, so that config.zeroGrad is not needed. Leave it
+ * unchanged until Synchronize returns; ranks on GPUs: until config.stream has come to there. The result is where
+ * tuttiDpGradient says. Each rank may choose for each gradient.
+ * In modes up to tuttiDpBucketed a gradient of 1 MiB or more is then not copied, but added from where it is, if all
+ * ranks are on CPUs and neither compression, hook nor nanCheck is set. */
+TUTTI_API tuttiResult_t tuttiDpGradReadyAt(tuttiDp_t dp, size_t parameter, const void* grad);
 
 /* Ends the backward pass: waits until all gradients are reduced. In modes up to tuttiDpBucketed the gradients are then
  * those of all ranks; in other modes they belong to the layer. */

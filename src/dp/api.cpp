@@ -108,6 +108,14 @@ tuttiResult_t tuttiDpGradReady(tuttiDp_t dp, size_t parameter) {
     });
 }
 
+tuttiResult_t tuttiDpGradReadyAt(tuttiDp_t dp, size_t parameter, const void* grad) {
+    return guarded([&] {
+        constexpr const char* function = "tuttiDpGradReadyAt";
+        if (grad == nullptr) fail(tuttiInvalidArgument, "%s: grad is NULL", function);
+        on_layer(dp, function, [&](auto& layer) { layer.grad_ready(layer.checked(parameter, function), grad); });
+    });
+}
+
 tuttiResult_t tuttiDpSynchronize(tuttiDp_t dp) {
     return guarded([&] { on_layer(dp, "tuttiDpSynchronize", [](auto& layer) { layer.synchronize(); }); });
 }

@@ -97,7 +97,9 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
             continue;  // was checked in grad_ready(), and may have been reduced since
         const bool callers = q.grad != nullptr;
         if (!callers && b.grad == nullptr) continue;
-        std::byte* const at = callers ? static_cast<std::byte*>(q.grad) : b.grad + storage_.offset(p, b.type);
+        std::byte* at = callers ? static_cast<std::byte*>(q.grad) : b.grad + storage_.offset(p, b.type);
+        if (const void* const source = iteration_.source(p); collecting && source != nullptr)
+            at = static_cast<std::byte*>(const_cast<void*>(source));  // first_bad() only reads
         runs.push_back({callers ? q.grad_type : b.type, at, q.count});
         whose.push_back(p);
     }

@@ -91,7 +91,7 @@ void Engine::no_sync(bool on) {
     iteration_.no_sync(on);
 }
 
-void Engine::grad_ready(std::size_t p) {
+void Engine::grad_ready(std::size_t p, const void* made_at) {
     const Parameter& parameter = parameters()[p];
     if (iteration_.phase != Phase::collecting) {
         worker_->check();
@@ -99,10 +99,21 @@ void Engine::grad_ready(std::size_t p) {
              parameter.name.c_str());
     }
     refuse_still("tuttiDpGradReady", parameter);
+    if (made_at != nullptr) check_source(parameter, made_at, *backends_.values);
+    const bool again = iteration_.touched(p);
     iteration_.ready(p);
-    if (parameter.accumulates())
-        backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type, parameter.grad,
-                              parameter.count);
+    if (parameter.accumulates()) {
+        backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type,
+                              made_at != nullptr ? made_at : parameter.grad, parameter.count);
+    } else if (made_at != nullptr) {
+        void* const own = parameter.grad != nullptr ? parameter.grad : storage_.gradient(p);
+        if (again)
+            backends_.values->add(parameter.grad_type, own, parameter.grad_type, made_at, parameter.count);
+        else if (!iteration_.no_sync() && reducer_.reads_alone(parameter))
+            iteration_.lies_at(p, made_at);
+        else
+            backends_.values->copy(own, made_at, parameter.count * size_of(parameter.grad_type));
+    }
     if (options().nanCheck) look_for_nan(p);
     if (trace_ && !iteration_.no_sync())
         trace_->add(Trace::Track::caller, "ready: " + parameter.name, Clock::now(), Clock::now());

@@ -43,7 +43,7 @@ class Engine {
     void begin();
     void follow_the_others();  // Join
     void no_sync(bool on);
-    void grad_ready(std::size_t parameter);
+    void grad_ready(std::size_t parameter, const void* made_at = nullptr);  // nullptr: where gradient() says
     void synchronize();
     double clip(double limit, bool by_value);
     bool unscale();

@@ -10,6 +10,7 @@ Iteration::Iteration(const std::vector<Parameter>& parameters)
     : parameters_(parameters),
       flags_(std::make_unique<std::atomic<std::uint8_t>[]>(parameters.size())),
       skipped_(parameters.size(), 0),
+      sources_(parameters.size(), nullptr),
       order_(static_cast<std::size_t>(std::ranges::count_if(parameters, &Parameter::is_trained))) {}
 
 void Iteration::lay_out(const Layout& layout, bool record) {
@@ -29,6 +30,7 @@ void Iteration::begin() {
     for (std::size_t p = 0; p < parameters_.size(); ++p) flags_[p].store(0, std::memory_order_relaxed);
     for (std::size_t b = 0; b < sizes_.size(); ++b) pending_[b].store(sizes_[b], std::memory_order_relaxed);
     complete_.assign(sizes_.size(), false);
+    std::ranges::fill(sources_, nullptr);
     launched_ = 0;
     recorded_.store(0, std::memory_order_relaxed);
     no_sync_ = false;

@@ -30,6 +30,10 @@ class Iteration {
 
     /// Marks a gradient as written in this pass. Throws tuttiInvalidUsage if it is ready already.
     void ready(std::size_t parameter);
+    /// Says, after ready(), that the gradient of this iteration is read at `source`.
+    void lies_at(std::size_t p, const void* source) { sources_[p] = source; }
+    /// nullptr: where the layer or the caller has its gradients.
+    const void* source(std::size_t p) const { return touched(p) ? sources_[p] : nullptr; }
     /// Call after ready(), once the gradient is in the memory that is reduced. If it completes a bucket, calls
     /// on_complete(bucket); if that returns true, calls launch(bucket) for each complete bucket that is next in order.
     /// Buckets are launched one at a time and in the same order on all ranks. Does nothing while no_sync() is on.
@@ -79,6 +83,7 @@ class Iteration {
     const std::vector<Parameter>& parameters_;
     std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;   // by parameter: Flags
     std::vector<std::uint8_t> skipped_;                    // by parameter
+    std::vector<const void*> sources_;                     // by parameter
     std::vector<std::size_t> bucket_, sizes_;              // by parameter: its bucket; by bucket: how many parameters
     std::unique_ptr<std::atomic<std::size_t>[]> pending_;  // by bucket: how many parameters are not ready
     bool no_sync_ = false, recording_ = false;

@@ -204,11 +204,18 @@ void OnArrival::no_sync(bool on) {
     iteration_.no_sync(on);
 }
 
-void OnArrival::grad_ready(std::size_t p) {
+void OnArrival::grad_ready(std::size_t p, const void* made_at) {
     if (!node_->works()) return;
     iteration_.expect(Phase::collecting, "tuttiDpGradReady", "call tuttiDpBegin first");
-    refuse_still("tuttiDpGradReady", registration_.parameters[p]);
+    const Parameter& parameter = registration_.parameters[p];
+    refuse_still("tuttiDpGradReady", parameter);
+    if (made_at != nullptr) check_source(parameter, made_at, *here_);
+    const bool again = iteration_.touched(p);
     iteration_.ready(p);
+    if (made_at != nullptr && again)
+        here_->add(parameter.type, gradients_[p], parameter.type, made_at, parameter.count);
+    else if (made_at != nullptr)
+        here_->copy(gradients_[p], made_at, parameter.count * size_of(parameter.type));
     const auto complete = [&](std::size_t) {
         if (const Parameter& its = registration_.parameters[p]; !options().sum && options().microBatches > 1)
             here_->divide(its.type, gradients_[p], its.count, options().microBatches);

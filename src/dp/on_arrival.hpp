@@ -24,7 +24,7 @@ class OnArrival {
 
     void begin();
     void no_sync(bool on);
-    void grad_ready(std::size_t parameter);
+    void grad_ready(std::size_t parameter, const void* made_at = nullptr);  // as the Engine's
     void synchronize();
     void step();
     void wait();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/result.hpp"
+#include "dp/backend.hpp"
 #include "dp/sized.hpp"
 
 namespace tutti::dp {
@@ -273,6 +274,14 @@ void refuse_still(const char* function, const Parameter& p) {
     if (!p.is_trained())
         fail(tuttiInvalidUsage, "%s: '%s' is %s, and has no gradient", function, p.name.c_str(),
              p.kind == tuttiDpFrozen ? "frozen" : "a buffer");
+}
+
+void check_source(const Parameter& p, const void* gradient, const Backend& backend) {
+    constexpr const char* function = "tuttiDpGradReadyAt";
+    check_alignment(function, "the gradient", p.name.c_str(), gradient, p.grad_type);
+    if (!backend.reaches(gradient))
+        fail(tuttiInvalidArgument, "%s: the gradient of '%s' is at %p, in memory that this rank's device can't access",
+             function, p.name.c_str(), gradient);
 }
 
 void refuse_aliases(const std::vector<Parameter>& parameters) {

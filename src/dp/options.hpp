@@ -10,6 +10,8 @@
 
 namespace tutti::dp {
 
+class Backend;
+
 struct Parameter {
     std::string name;
     void* data;  // the caller's memory of the values; nullptr if the layer has it
@@ -87,6 +89,8 @@ Options read_options(const tuttiDpConfig_t* config, const std::vector<tuttiDpPar
 
 /// Throws if the parameter is not trained (frozen, or a buffer).
 void refuse_still(const char* function, const Parameter& parameter);
+/// Throws tuttiInvalidArgument unless a gradient of the parameter can lie there, where `backend` works.
+void check_source(const Parameter& parameter, const void* gradient, const Backend& backend);
 
 /// Throws if the memory of two parameters overlaps: it would be updated, or reduced, twice.
 void refuse_aliases(const std::vector<Parameter>& parameters);

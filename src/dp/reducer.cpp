@@ -70,6 +70,13 @@ void Reducer::relayout(std::span<const std::size_t> order) {
     make_compression();
 }
 
+bool Reducer::reads_alone(const Parameter& p) const {
+    constexpr std::size_t large = 1 << 20;  // bytes, from which on a call costs less than the copy that it saves
+    const Options& o = storage_.options();
+    return o.replicated() && !o.compresses() && !o.nanCheck && p.count * size_of(p.main_type) >= large &&
+           !ranks_.any_gpu();
+}
+
 void Reducer::pack(const Bucket& b, std::byte* gradients) const {
     Backend& values = *storage_.backends().values;
     for (const std::size_t p : b.parameters) {
@@ -77,7 +84,7 @@ void Reducer::pack(const Bucket& b, std::byte* gradients) const {
         std::byte* const at = gradients + storage_.offset(p, b.type);
         if (!iteration_.touched(p))
             values.zero(b.type, at, parameter.count);
-        else if (parameter.grad != nullptr && !parameter.accumulates())
+        else if (iteration_.source(p) == nullptr && parameter.grad != nullptr && !parameter.accumulates())
             values.copy(at, parameter.grad, parameter.count * size_of(b.type));
     }
 }
@@ -112,10 +119,36 @@ void Reducer::reduce(Bucket& b, std::byte* gradients) {
     } else if (!o.replicated()) {
         reduce_to_owners(b, b.type, gradients, own, op);
     } else {
-        must(tuttiAllReduce(gradients, gradients, b.count, c_type(b.type), op, ranks_.comm(), stream));
+        reduce_to_all(b, gradients, op);
     }
     if (!divided) jobs().divide(b.type, own, b.own_count, divisor_);
     if (o.replicated()) hand_back(b, gradients, true);
+}
+
+/// Modes in which every rank has all: large parameters each alone, from where its gradient is, and those between them
+/// together.
+void Reducer::reduce_to_all(const Bucket& b, std::byte* gradients, tuttiRedOp_t op) const {
+    const tuttiStream_t stream = storage_.backends().values->stream();
+    const auto reduce = [&](const void* from, std::size_t begin, std::size_t end) {
+        std::byte* const to = gradients + begin * size_of(b.type);
+        if (begin < end)
+            must(tuttiAllReduce(from == nullptr ? to : from, to, end - begin, c_type(b.type), op, ranks_.comm(),
+                                stream));
+    };
+    std::size_t begin = 0, end = 0;  // smaller ones that were not reduced yet
+    for (const std::size_t p : b.parameters) {
+        const Parameter& parameter = storage_.parameters()[p];
+        const std::size_t at = storage_.layout().offset[p];
+        if (reads_alone(parameter)) {
+            reduce(nullptr, begin, end);
+            reduce(iteration_.source(p), at, at + parameter.count);
+            begin = end = 0;
+        } else {
+            if (begin == end) begin = at;
+            end = at + parameter.count;
+        }
+    }
+    reduce(nullptr, begin, end);
 }
 
 /// By rank: how many elements it owns. ranks: all of them, or those of a group; the owners are the first ones.

@@ -50,7 +50,10 @@ class Reducer {
     /// Storage::relayout(), which also moves the residuals of each parameter.
     void relayout(std::span<const std::size_t> order);
 
-    /// Copies this rank's gradients into the bucket, unless they are there already; zeroes those that were not written.
+    /// Whether a parameter is reduced alone, so that its gradient can be read anywhere. The same on all ranks.
+    bool reads_alone(const Parameter& parameter) const;
+    /// Copies this rank's gradients into the bucket, unless they are there already or are read elsewhere; zeroes those
+    /// that were not written.
     void pack(const Bucket& bucket, std::byte* gradients) const;
     /// Reduces the packed gradients over all ranks. The result of the owned range goes to bucket.own_grad.
     void reduce(Bucket& bucket, std::byte* gradients);
@@ -74,6 +77,7 @@ class Reducer {
   private:
     void reduce_to_owners(const Bucket& bucket, DataType type, const std::byte* gradients, std::byte* own,
                           tuttiRedOp_t op) const;
+    void reduce_to_all(const Bucket& bucket, std::byte* gradients, tuttiRedOp_t op) const;
     Resources::Part sum_in_place(const Bucket& bucket, std::byte* data, DataType type) const;
     std::vector<std::size_t> counts_of(const Bucket& bucket, int ranks) const;
     std::vector<Run> own_gradients() const;

@@ -41,6 +41,21 @@ TEST_CASE("GPUs: compressed gradients have the bits of CPUs, with a CPU among th
     }
 }
 
+TEST_CASE("GPUs: gradients that were made elsewhere have the bits of CPUs, with a CPU among the ranks, too") {
+    for (const auto& devices : {only_gpus, cpu_last}) {
+        Gpus g(tuttiDpBucketed, tuttiDpMomentum, devices);
+        const Trained plain = g.on_cpus();
+        g.setup.made_elsewhere = true;
+        for (const auto mode : {tuttiDpBucketed, tuttiDpServer, tuttiDpZero2})
+            for (const int zero : {0, 1}) {
+                CAPTURE(devices.back(), mode, zero);
+                g.setup.config.mode = mode;
+                g.setup.config.zeroGrad = zero;
+                REQUIRE(harness::train(g.setup).weights == plain.weights);
+            }
+    }
+}
+
 TEST_CASE("GPUs: a hook enqueues its own reduction; one that fails ends the iteration on all ranks") {
     Gpus g(tuttiDpBucketed, tuttiDpMomentum);
     const Trained plain = g.on_cpus();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "dp/numbers.hpp"
@@ -167,6 +168,13 @@ class Rank {
             for (float& g : sum)  // the mean of this pass
                 g = g / static_cast<float>(end - begin) * (s_.shrink * static_cast<float>(scale));
             if (s_.spoils && s_.spoils(rank_, step, p)) sum.back() = INFINITY;
+            if (s_.made_elsewhere && (s_.config.zeroGrad == 0 || (p + static_cast<std::size_t>(rank_)) % 2 == 0)) {
+                Memory& made = made_[p];
+                if (made == nullptr) made = memory_for(s_, rank_, sum.size() * size_of(grad_type()));
+                dp::convert(grad_type(), made.get(), DataType::float32, sum.data(), sum.size());
+                must_succeed(tuttiDpGradReadyAt(held_.dp, p, made.get()), "ready elsewhere");
+                continue;
+            }
             const bool overwrite = s_.config.fp32Gradients == 1 && s_.own_grad;
             if (overwrite)
                 dp::convert(grad_type(), at, DataType::float32, sum.data(), sum.size());
@@ -178,6 +186,7 @@ class Rank {
     }
 
     const Setup& s_;
+    std::map<std::size_t, Memory> made_;  // by parameter
     int rank_;
     int unit_ = -1;
     std::vector<std::string> names_;

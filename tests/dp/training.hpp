@@ -24,6 +24,7 @@ struct Setup {
     tuttiDataType_t grad_type = tuttiDpSameType;
     float shrink = 1;                        // what gradients are multiplied by
     bool own_data = true, own_grad = false;  // in the caller's memory
+    bool made_elsewhere = false;             // every other gradient goes to GradReadyAt; all, if zeroGrad is 0
     bool reproducible = true;
     GpuWorld* gpus = nullptr;                                               // where ranks are; config.stream is set
     std::function<bool(int rank, int step, std::size_t parameter)> skips;   // whose gradient is not there
