@@ -171,6 +171,42 @@ else:
         self.assertRegex(done.stderr, "ImportError: .*libtutti.so.0.*\n.*install the wheel again")
 
 
+class Tool(unittest.TestCase):
+    def test_builds_it(self):
+        """tools/wheel with what is compiled already. The venv of its Python has a pip that may be years old."""
+        pip = (BUILD / "python/bin/python", "-m", "pip", "--disable-pip-version-check", "--retries", "1")
+        done = run(*pip, "download", "--quiet", "--no-deps", "--dest", "fetched", "auditwheel")
+        if done.returncode != 0:
+            self.skipTest("pip can't fetch auditwheel: " + (done.stderr.strip().splitlines() or ["it says nothing"])[-1])
+        folder = pathlib.Path(FOLDER.name) / "tool"
+        folder.mkdir()
+        (folder / "build").symlink_to(BUILD)
+        kind = "import sysconfig; print(sysconfig.get_config_var('SOABI'))"
+        of_system = pathlib.Path("/usr/bin/python3")  # its pip is older than that of another one that is on PATH
+        same = of_system.exists() and run(of_system, "-c", kind).stdout == run(sys.executable, "-c", kind).stdout
+        done = run(SOURCE / "tools/wheel", "--here", "--folder", folder, **wheel.settled(folder),
+                   PYTHON=str(of_system if same else sys.executable))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        made = next((folder / "dist").glob("*.whl"))
+        self.assertIn("manylinux", made.name)
+        done = run(*pip, "install", "--quiet", "--no-deps", "--target", folder / "there", made)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run(sys.executable, "-c", "import tutti; print(tutti.__file__)", PYTHONPATH=str(folder / "there"))
+        self.assertEqual((done.returncode, done.stdout), (0, f"{folder}/there/tutti/__init__.py\n"), done.stderr)
+
+    def test_with_the_newest_meson(self):
+        """Meson 1.12 links what has objects alone as C, where 1.0 saw that they are C++: link_language says so."""
+        meson = BUILD / "python/bin/meson"
+        if not meson.exists():
+            self.skipTest("there is no Meson of PyPI's: nanobind is a part of this Python")
+        folder = pathlib.Path(FOLDER.name) / "newest"
+        done = run(meson, "setup", folder, SOURCE, "-Dpython=enabled", PATH=f"{meson.parent}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rules = (folder / "build.ninja").read_text()
+        self.assertIn(": cpp_LINKER ", rules)
+        self.assertEqual(re.findall(r"^build (\S+): c_LINKER .*\.cpp\.o", rules, re.M), [])
+
+
 LEFT = """
 import os, signal, threading, time
 import numpy, tutti

@@ -16,16 +16,21 @@ if [ "$1" = --version ]; then exec {name} --version; fi
 """
 
 
-def made(build, folder):
-    """The wheel."""
-    settled = {}
+def settled(folder):
+    """The environment in which mesonpy takes a build directory as it is."""
+    programs = {}
     for name in ("meson", "ninja"):
-        settled[name.upper()] = str(folder / name)
+        programs[name.upper()] = str(folder / name)
         (folder / name).write_text(BUILDS.format(name=name))
         (folder / name).chmod(0o755)
+    return {**os.environ, **programs}
+
+
+def made(build, folder):
+    """The wheel."""
     subprocess.run([build / "python/bin/python", "-c",
                     f"import mesonpy; mesonpy.build_wheel({str(folder)!r}, {{'build-dir': {str(build)!r}}})"],
-                   cwd=SOURCE, env={**os.environ, **settled}, check=True, stdout=subprocess.DEVNULL)
+                   cwd=SOURCE, env=settled(folder), check=True, stdout=subprocess.DEVNULL)
     return next(folder.glob("*.whl"))
 
 
