@@ -150,8 +150,9 @@ class Ranks {
                 end.peer = a;
                 from[pair] = end;
             }
-        End* const to_there = upload(to);
-        End* const from_there = upload(from);
+        to.insert(to.end(), from.begin(), from.end());
+        End* const to_there = ends_ = upload(to);
+        End* const from_there = to_there + n * n;
         Control* const control = pinned();
         in_ = make<std::byte>(bytes * n);
         out_ = make<std::byte>(bytes * n);
@@ -236,22 +237,23 @@ class Ranks {
             small.operands[i] = {operands[i].place, 0, static_cast<std::uint8_t>(index), 0};
         }
         for (std::size_t i = 0; i < program.size(); ++i)
-            small.steps[i] = {static_cast<std::uint8_t>(program[i].first),
-                              static_cast<std::uint8_t>(program[i].sources),
-                              static_cast<std::uint8_t>(program[i].sinks), 0,
-                              static_cast<std::uint8_t>(program[i].completes)};
+            small.steps[i] = {
+                static_cast<std::uint8_t>(program[i].first), static_cast<std::uint8_t>(program[i].sources),
+                static_cast<std::uint8_t>(program[i].sinks), 0, static_cast<std::uint8_t>(program[i].completes)};
         small.step_count = static_cast<std::uint8_t>(program.size());
         small.operand_count = static_cast<std::uint8_t>(operands.size());
         small.to_count = static_cast<std::uint8_t>(to.size());
         small.from_count = static_cast<std::uint8_t>(from.size());
-        std::copy(to.begin(), to.end(), small.ends);
-        std::copy(from.begin(), from.end(), small.ends + to.size());
+        small.ends = ends_;
+        for (std::size_t i = 0; i < to.size(); ++i) small.numbers[i] = number(to[i]);
+        for (std::size_t i = 0; i < from.size(); ++i) small.numbers[to.size() + i] = number(from[i]);
         std::fill_n(small.messages, to.size() + from.size(), std::uint8_t{1});
         job.plan.small = &small;
         const SmallJob made = small_job(job, sizeof(float));
         job.plan.small = nullptr;
         return made;
     }
+    std::uint16_t number(const End* end) const { return static_cast<std::uint16_t>(end - ends_); }
     template <class T>
     T* make(std::size_t count) {
         void* m = nullptr;
@@ -277,6 +279,7 @@ class Ranks {
     int n_;
     std::size_t bytes_;
     std::byte *in_, *out_;
+    End* ends_;
     std::vector<void*> made_;
 };
 

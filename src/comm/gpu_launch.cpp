@@ -269,7 +269,8 @@ class Wave {
             std::size_t bytes = 0;  // of a block's longest slice
             for (std::size_t i = 0; i < count; ++i) {
                 launch.jobs[i] = gpu::small_job(kernel.jobs[i]->job, size_of(type));
-                bytes = std::max(bytes, std::min(launch.jobs[i].tile, launch.jobs[i].block) * size_of(type));
+                const gpu::Job& job = kernel.jobs[i]->job;
+                bytes = std::max<std::size_t>(bytes, std::min(job.tile, job.block) * size_of(type));
             }
             constexpr unsigned least = 64;  // a thread for each operand
             static_assert(least >= gpu::small_operands);

@@ -102,6 +102,7 @@ class Ends {
     static constexpr std::uint32_t stride = 2;  // from an end to that of the same peer's next channel
     End* to(Rank peer, int channel) const { return end(peer, channel, 0); }
     End* from(Rank peer, int channel) const { return end(peer, channel, 1); }
+    End* all() const { return reinterpret_cast<End*>(memory_.at()); }  // to() and from() point into it
 
     /// Connects one channel through host memory. Its FIFOs lie there, and so do its slots, unless network adapters
     /// reach slots on this GPU (gpu/direct.hpp). out, in: as this process sees them; their memory outlives this.
@@ -122,7 +123,7 @@ class Ends {
     End* end(Rank peer, int channel, int direction) const {
         const auto number =
             (static_cast<std::size_t>(peer) * channels_per_peer + static_cast<std::size_t>(channel)) * stride;
-        return reinterpret_cast<End*>(memory_.at()) + number + static_cast<std::size_t>(direction);
+        return all() + number + static_cast<std::size_t>(direction);
     }
     void open_all(Rank self, const Places& places);
     void close_all() noexcept;

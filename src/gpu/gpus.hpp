@@ -14,7 +14,7 @@
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
-#include "kernels/cuda/small.hpp"
+#include "kernels/cuda/small_plan.hpp"
 
 namespace tutti::gpu {
 

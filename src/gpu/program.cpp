@@ -40,13 +40,24 @@ void require_room(const BoundProgram& bound) {
 }
 
 /// Fills in the program for the kernel of small messages. False if that can't run it.
-bool is_small(const BoundProgram& bound, const Ends& ends, SmallPlan& small) {
+bool is_small(const BoundProgram& bound, const Ends& ends, int first_channel, SmallPlan& small) {
     const tutti::Program& p = bound.program;
     for (const auto* const peers : {&bound.to, &bound.from})
         for (const BoundProgram::Peer peer : *peers)
             if (!ends.has_lines(peer.rank)) return false;
     if (bound.to.size() > small_connections || bound.from.size() > small_connections) return false;
     if (p.steps.size() > small_steps || p.operands.size() > small_operands) return false;
+    if (!p.steps.empty() && p.steps.front().first != 0) return false;
+    std::uint16_t* number = small.numbers;
+    const auto add = [&](const End* end) {
+        const auto its = static_cast<std::size_t>(end - ends.all());
+        *number++ = static_cast<std::uint16_t>(its);
+        return its <= UINT16_MAX;
+    };
+    for (const BoundProgram::Peer peer : bound.to)
+        if (!add(ends.to(peer.rank, first_channel))) return false;
+    for (const BoundProgram::Peer peer : bound.from)
+        if (!add(ends.from(peer.rank, first_channel))) return false;
     const auto as_byte = [](std::size_t value) { return static_cast<std::uint8_t>(value); };
     for (std::size_t s = 0; s < p.steps.size(); ++s) {
         const Step& step = p.steps[s];
@@ -72,6 +83,7 @@ bool is_small(const BoundProgram& bound, const Ends& ends, SmallPlan& small) {
     small.to_count = as_byte(bound.to.size());
     small.from_count = as_byte(bound.from.size());
     small.stride = Ends::stride;
+    small.ends = ends.all();
     return true;
 }
 
@@ -122,10 +134,7 @@ Program::Program(Pool& pool, BoundProgram bound, const Ends& ends, int first_cha
     plan_.scratch_chunks = static_cast<std::uint32_t>(bound_.program.scratch_chunks);
     plan_.pull_safe = bound_.pull_safe;
     plan_.push_safe = bound_.push_safe;
-    if (!is_small(bound_, ends, small_)) return;
-    std::ranges::copy_n(to.begin(), static_cast<std::ptrdiff_t>(bound_.to.size()), small_.ends);
-    std::ranges::copy_n(from.begin(), static_cast<std::ptrdiff_t>(bound_.from.size()), small_.ends + bound_.to.size());
-    plan_.small = &small_;
+    if (is_small(bound_, ends, first_channel, small_)) plan_.small = &small_;
 }
 
 bool Program::uses(Place place) const {

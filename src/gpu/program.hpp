@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/arena.hpp"
-#include "kernels/cuda/small.hpp"
+#include "kernels/cuda/small_plan.hpp"
 #include "kernels/host/executor.hpp"
 
 namespace tutti::gpu {

@@ -8,9 +8,7 @@ namespace {
 template <class F>
 __global__ void __launch_bounds__(block_threads, 1) small(const __grid_constant__ SmallLaunch launch) {
     __shared__ SmallShared shared;
-    const SmallJob& job = launch.jobs[blockIdx.y];
-    if (blockIdx.x >= job.channels) return;
-    Small<F>(job, blockIdx.x, shared).run();
+    Small<F>(launch.jobs[blockIdx.y], blockIdx.x, shared).run();
 }
 
 }  // namespace

@@ -3,108 +3,32 @@
 // it has written there itself. So steps need no barrier between them. Messages, credits, results and verdicts are those
 // of the interpreter; ranks of one call may run either.
 //
-// One thread's instructions are what such a call waits for, so there are few of them: its arguments hold the program,
-// each operand's address is computed once, by a thread of its own, and memory is waited for once before the first step.
+// One thread's instructions are what such a call waits for, so there are few of them, with few branches. Each operand's
+// address is computed once, by a thread of its own. Memory is waited for once before the first step. Threads that read
+// arguments at different places read them one after the other, so only those do that have to.
 #pragma once
 
-#include "kernels/cuda/plan.hpp"
 #include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/small_plan.hpp"
 
 namespace tutti::gpu {
 
-inline constexpr std::uint32_t small_connections = 8;  // of a program, in each direction
-inline constexpr std::uint32_t small_steps = 16, small_operands = 48;
-inline constexpr unsigned small_jobs = 8;
-
-/// As Operand.
-struct SmallOperand {
-    Place place;
-    std::uint8_t message;  // of a peer: how many messages of the same connection the program has before it
-    std::uint8_t index;    // of a peer: the index into SmallPlan::ends; of scratch: the chunk; else the column
-    std::uint8_t row;
+/// A step of one channel.
+struct alignas(16) SmallTask {
+    std::uint8_t first, sources, sinks, copies;  // copies: 1 if nothing is computed
+    std::uint32_t bytes;
+    std::int32_t divide_by;  // 0: it is not
+    std::uint32_t whole;     // so many bytes are whole words that begin at multiples of 8 bytes
 };
-
-/// As Step.
-struct SmallStep {
-    std::uint8_t first, sources, sinks;
-    std::uint8_t column : 7, completes : 1;
-};
-
-/// A program that can run here, and its connections. No connection has more messages than line_depth, so the credits of
-/// a call are those of earlier calls.
-struct SmallPlan {
-    End* ends[2 * small_connections] = {};  // of the first channel: those that it sends by, then the others
-    std::uint8_t messages[2 * small_connections] = {};
-    SmallStep steps[small_steps] = {};
-    SmallOperand operands[small_operands] = {};
-    std::uint32_t stride = 0;  // from the end of one channel to that of the next one
-    std::uint8_t step_count = 0, operand_count = 0, to_count = 0, from_count = 0;
-};
-
-/// One operation of one rank; as Job.
-struct SmallJob {
-    SmallPlan small;
-    std::uint32_t scratch_chunks, channels, call;
-    std::int32_t divide_by;
-    Control* control;
-    std::byte* input;
-    std::byte* output;
-    std::byte* scratch;
-    std::uint64_t scratch_stride, timeout_ns;
-    std::uint32_t count, block, tile;
-    std::uint8_t op, is_signed;
-    std::uint8_t in_words;  // 1: every operand of memory begins at a multiple of 8 bytes
-};
-
-/// The argument of the kernel.
-struct SmallLaunch {
-    SmallJob jobs[small_jobs];
-};
-static_assert(std::is_trivially_copyable_v<SmallLaunch> && sizeof(SmallLaunch) <= 4096);
-
-/// Whether the job can run here: it has a tile for each channel, and all its messages go in lines.
-inline bool is_small(const Job& job) {
-    return job.plan.small != nullptr && job.in_lines != 0 && job.tiles <= job.channels && job.scaled == 0 &&
-           job.count + job.block <= INT32_MAX / 8;
-}
-
-/// element: its size in bytes.
-inline SmallJob small_job(const Job& job, std::size_t element) {
-    const Plan& p = job.plan;
-    std::uint64_t starts = job.channels > 1 ? job.tile * element : 0;  // a multiple of 8 if all operands are
-    for (const SmallOperand* o = p.small->operands; o < p.small->operands + p.small->operand_count; ++o) {
-        if (o->place == Place::input) starts |= reinterpret_cast<std::uintptr_t>(job.input.at);
-        if (o->place == Place::output) starts |= reinterpret_cast<std::uintptr_t>(job.output.at);
-        if (o->place == Place::input || o->place == Place::output)
-            starts |= (o->row * job.count + o->index * job.block) * element;
-    }
-    return {.small = *p.small,
-            .scratch_chunks = p.scratch_chunks,
-            .channels = job.channels,
-            .call = job.call,
-            .divide_by = job.divide_by,
-            .control = p.control,
-            .input = job.input.at,
-            .output = job.output.at,
-            .scratch = p.scratch,
-            .scratch_stride = p.scratch_stride,
-            .timeout_ns = job.timeout_ns,
-            .count = static_cast<std::uint32_t>(job.count),
-            .block = static_cast<std::uint32_t>(job.block),
-            .tile = static_cast<std::uint32_t>(job.tile),
-            .op = job.op,
-            .is_signed = job.is_signed,
-            .in_words = starts % 8 == 0};
-}
 
 /// The shared memory of a block.
 struct SmallShared {
     Term terms[small_operands];
+    SmallTask tasks[small_steps];
     struct {
         std::uint32_t* released;
         std::uint32_t next;
     } ends[2 * small_connections];
-    std::uint32_t bytes[small_steps];
 };
 
 namespace detail {
@@ -115,17 +39,20 @@ struct Early {
     bool is = false;  // it is loaded, and not used yet
 };
 
-/// One step of a block.
-struct SmallTerms {
-    const Term* sources;  // and behind them the sinks
-    std::uint32_t source_count, sink_count;
-    std::int32_t divide_by;  // 0: it is not
-    bool is_signed;
-
-    TUTTI_DEVICE bool copies() const { return source_count == 1 && divide_by == 0; }
-    /// Where the result of a copy is already.
-    TUTTI_DEVICE const std::byte* there() const { return copies() && sources[0].flag == 0 ? sources[0].at : nullptr; }
-};
+TUTTI_DEVICE Line as_line(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word), 0, static_cast<std::uint32_t>(word >> 32), 0};
+}
+TUTTI_DEVICE std::uint64_t as_word(const Line& line) {
+    return line.low | static_cast<std::uint64_t>(line.high) << 32;
+}
+TUTTI_DEVICE const Line* line_of(const Term& term, std::uint32_t at) {
+    return reinterpret_cast<const Line*>(term.at + 2 * at);
+}
+/// At once, where the compiler would load the flag first.
+TUTTI_DEVICE Term load_term(const Term* from) {
+    const Pack pack = *reinterpret_cast<const Pack*>(from);
+    return {reinterpret_cast<std::byte*>(pack.word[0]), static_cast<std::uint32_t>(pack.word[1])};
+}
 
 template <class F, ReduceOp op>
 TUTTI_DEVICE void add_small(typename F::Lane (&sum)[F::lanes], std::uint64_t word, bool first, bool is_signed) {
@@ -134,88 +61,107 @@ TUTTI_DEVICE void add_small(typename F::Lane (&sum)[F::lanes], std::uint64_t wor
     for (int i = 0; i < F::lanes; ++i) sum[i] = first ? next[i] : F::template combine<op>(sum[i], next[i], is_signed);
 }
 template <class F>
-TUTTI_DEVICE std::uint64_t finish_small(typename F::Lane (&sum)[F::lanes], const SmallTerms& t) {
-    if (t.divide_by != 0)
-        for (int i = 0; i < F::lanes; ++i) sum[i] = F::divide(sum[i], t.divide_by, t.is_signed);
+TUTTI_DEVICE std::uint64_t finish_small(typename F::Lane (&sum)[F::lanes], std::int32_t divide_by, bool is_signed) {
+    if (divide_by != 0)
+        for (int i = 0; i < F::lanes; ++i) sum[i] = F::divide(sum[i], divide_by, is_signed);
     return F::pack(sum);
 }
 
 /// The word at `at`, of which `size` bytes are elements: any alignment. Rarely run.
 template <class F, ReduceOp op>
-TUTTI_DEVICE_APART Outcome reduce_word(SmallTerms t, std::uint32_t at, std::uint32_t size, Limits limits) {
+TUTTI_DEVICE_APART Outcome reduce_word(const Term* sources, SmallTask t, bool is_signed, std::uint32_t at,
+                                       std::uint32_t size, Limits limits) {
     typename F::Lane sum[F::lanes] = {};
     std::uint64_t word = 0;
     TUTTI_ROLLED
-    for (std::uint32_t k = 0; k < t.source_count; ++k) {
-        const Term source = t.sources[k];
+    for (std::uint32_t k = 0; k < t.sources; ++k) {
+        const Term source = sources[k];
         if (source.flag == 0) {
             word = load_word<F::element>(source.at + at, size);
         } else {
-            const LineSeen seen = wait_for_line(reinterpret_cast<const Line*>(source.at + 2 * at), source.flag, limits);
+            const LineSeen seen = wait_for_line(line_of(source, at), source.flag, limits);
             if (seen.outcome != Outcome::met) return seen.outcome;
             word = seen.data;
         }
-        if (!t.copies()) add_small<F, op>(sum, word, k == 0, t.is_signed);
+        if (t.copies == 0) add_small<F, op>(sum, word, k == 0, is_signed);
     }
-    if (!t.copies()) word = finish_small<F>(sum, t);
+    if (t.copies == 0) word = finish_small<F>(sum, t.divide_by, is_signed);
     TUTTI_ROLLED
-    for (std::uint32_t m = 0; m < t.sink_count; ++m) {
-        const Term sink = t.sources[t.source_count + m];
+    for (std::uint32_t m = 0; m < t.sinks; ++m) {
+        const Term sink = sources[t.sources + m];
         if (sink.flag != 0)
             store_line(reinterpret_cast<Line*>(sink.at + 2 * at), word, sink.flag);
-        else if (sink.at != t.there())
+        else if (t.copies == 0 || sink.at != sources[0].at)
             store_word<F::element>(sink.at + at, word, size);
     }
     return Outcome::met;
 }
 
-/// As reduce_words, of whole words that begin at multiples of 8 bytes, in few instructions.
+/// As reduce_words, of whole words that begin at multiples of 8 bytes. Few instructions and few branches: where the
+/// kinds of sources or sinks differ, loads and stores have a condition of their own.
 template <class F, ReduceOp op>
-TUTTI_DEVICE Outcome reduce_small(const SmallTerms& t, std::uint32_t bytes, Early& early, const Limits& limits) {
-    constexpr std::uint32_t ahead = 4;  // words of so many sources are asked for at once
-    const Term* const sinks = t.sources + t.source_count;
-    const std::byte* const there = t.there();
+TUTTI_DEVICE Outcome reduce_small(const Term* sources, const SmallTask& t, bool is_signed, Early& early,
+                                  const Limits& limits) {
+    constexpr std::uint32_t ahead = 4;  // words of so many sources are asked for at once, and so many sinks stored
     TUTTI_ROLLED
-    for (std::uint32_t at = 8 * thread(); at < bytes; at += 8 * threads()) {
+    for (std::uint32_t at = 8 * thread(); at < t.whole; at += 8 * threads()) {
         typename F::Lane sum[F::lanes] = {};
         std::uint64_t word = 0;
+        const std::byte* there = nullptr;  // where the result of a copy is already
         TUTTI_ROLLED
-        for (std::uint32_t k = 0; k < t.source_count; k += ahead) {
-            const Term* const its = t.sources + k;
-            const std::uint32_t left = t.source_count - k;
-            Line line[ahead];
+        for (std::uint32_t k = 0; k < t.sources; k += ahead) {
+            Term its[ahead] = {};
+            Line line[ahead] = {};
+            TUTTI_UNROLL
+            for (std::uint32_t j = 0; j < ahead; ++j)
+                if (k + j < t.sources) its[j] = load_term(sources + k + j);
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                if (j >= left) break;
-                if (its[j].flag != 0) {
-                    line[j] = load_line(reinterpret_cast<const Line*>(its[j].at + 2 * at));
-                } else {
-                    word = early.is ? early.word : *reinterpret_cast<const std::uint64_t*>(its[j].at + at);
-                    early.is = false;
-                    line[j] = {static_cast<std::uint32_t>(word), 0, static_cast<std::uint32_t>(word >> 32), 0};
-                }
+                const bool is_early = j == 0 && early.is;
+                std::uint64_t loaded = is_early ? early.word : 0;
+                if (k + j < t.sources && its[j].flag == 0 && !is_early)
+                    loaded = *reinterpret_cast<const std::uint64_t*>(its[j].at + at);
+                line[j] = as_line(loaded);
+                if (its[j].flag != 0) line[j] = load_line(line_of(its[j], at));
             }
+            early.is = false;
+            Patience patience;
+            TUTTI_ROLLED
+            for (;;) {
+                bool all = true;
+                TUTTI_UNROLL
+                for (std::uint32_t j = 0; j < ahead; ++j) {
+                    if (line[j].flag_low == its[j].flag && line[j].flag_high == its[j].flag) continue;
+                    line[j] = load_line(line_of(its[j], at));
+                    all = false;
+                }
+                if (all) break;
+                const Outcome outcome = patience.look(limits);
+                if (outcome != Outcome::met) return outcome;
+            }
+            if (k == 0 && its[0].flag == 0) there = its[0].at;
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                if (j >= left) break;
-                word = line[j].low | static_cast<std::uint64_t>(line[j].high) << 32;
-                if (line[j].flag_low != its[j].flag || line[j].flag_high != its[j].flag) {
-                    const LineSeen seen =
-                        wait_for_line(reinterpret_cast<const Line*>(its[j].at + 2 * at), its[j].flag, limits);
-                    if (seen.outcome != Outcome::met) return seen.outcome;
-                    word = seen.data;
-                }
-                add_small<F, op>(sum, word, k + j == 0, t.is_signed);
+                if (k + j >= t.sources) break;
+                word = as_word(line[j]);
+                add_small<F, op>(sum, word, k + j == 0, is_signed);
             }
         }
-        if (!t.copies()) word = finish_small<F>(sum, t);  // a copy keeps every bit, of NaNs too
+        if (t.copies == 0) word = finish_small<F>(sum, t.divide_by, is_signed);  // a copy keeps every bit, of NaNs too
+        const Term* const sinks = sources + t.sources;
         TUTTI_ROLLED
-        for (std::uint32_t m = 0; m < t.sink_count; ++m) {
-            const Term sink = sinks[m];
-            if (sink.flag != 0)
-                store_line(reinterpret_cast<Line*>(sink.at + 2 * at), word, sink.flag);
-            else if (sink.at != there)
-                *reinterpret_cast<std::uint64_t*>(sink.at + at) = word;
+        for (std::uint32_t m = 0; m < t.sinks; m += ahead) {
+            Term its[ahead] = {};
+            TUTTI_UNROLL
+            for (std::uint32_t j = 0; j < ahead; ++j)
+                if (m + j < t.sinks) its[j] = load_term(sinks + m + j);
+            TUTTI_UNROLL
+            for (std::uint32_t j = 0; j < ahead; ++j) {
+                if (its[j].flag != 0) store_line(reinterpret_cast<Line*>(its[j].at + 2 * at), word, its[j].flag);
+                const bool wanted = t.copies == 0 || its[j].at != there;
+                if (m + j < t.sinks && its[j].flag == 0 && wanted)
+                    *reinterpret_cast<std::uint64_t*>(its[j].at + at) = word;
+            }
         }
     }
     return Outcome::met;
@@ -229,100 +175,113 @@ class Small {
   public:
     TUTTI_DEVICE Small(const SmallJob& job, std::uint32_t channel, SmallShared& shared)
         : job_(job),
-          plan_(job.small),
           channel_(channel),
-          offset_(channel * job.tile),
           s_(shared),
-          limits_{&job.control->abort, job.timeout_ns} {}
+          limits_{&job.control->abort, std::uint64_t{job.timeout_ms} * 1'000'000} {}
 
-    /// Runs the program. False if it gave up.
+    /// Runs the program, if the job has this channel. False if it gave up.
     TUTTI_DEVICE bool run() { return begin() && run_steps() && finish(); }
 
     /// The parts of run(); false: it gives up. Each ends with a barrier, but for finish().
     TUTTI_DEVICE bool begin() { return !sync_or(!gather()); }
     TUTTI_DEVICE bool run_steps() {
         const Ended ended = run_all();
-        if (ended.outcome == Outcome::timed_out) lose(silent_peer(plan_.steps[ended.step]), true, ended.step);
+        if (ended.outcome == Outcome::timed_out) lose(silent_peer(s_.tasks[ended.step]), true, ended.step);
         return !sync_or(ended.outcome != Outcome::met);
     }
     /// Writes the ends back to global memory.
     TUTTI_DEVICE bool finish() {
         for (std::uint32_t i = thread(); i < ends(); i += threads()) {
-            const std::uint32_t next = s_.ends[i].next + plan_.messages[i];
-            end(i).next = next;
+            const std::uint32_t next = s_.ends[i].next + job_.messages[i];
+            end(job_.numbers[i]).next = next;
             // The lines have been read, or the loops that wait for them would not have ended: a credit needs no fence.
-            if (i >= plan_.to_count) store_relaxed(s_.ends[i].released, next);
+            if (i >= job_.to_count) store_relaxed(s_.ends[i].released, next);
         }
         return true;
     }
 
   private:
-    static constexpr std::uint64_t element = F::element;
+    TUTTI_DEVICE std::uint32_t ends() const { return std::uint32_t{job_.to_count} + job_.from_count; }
+    /// number: in the first channel.
+    TUTTI_DEVICE End& end(std::uint32_t number) const { return job_.ends[number + channel_ * job_.stride]; }
 
-    TUTTI_DEVICE std::uint32_t ends() const { return std::uint32_t{plan_.to_count} + plan_.from_count; }
-    TUTTI_DEVICE End& end(std::uint32_t i) const { return plan_.ends[i][channel_ * plan_.stride]; }
-
-    /// Brings terms, steps and ends into shared memory, and the first word into early_. All that comes from memory is
-    /// asked for before anything is waited for. False if there is no room for the messages.
+    /// Brings terms, tasks and ends into shared memory, and the first word into early_. All that comes from memory is
+    /// asked for before anything is waited for. False if there is no room for the messages, or no such channel.
     TUTTI_DEVICE bool gather() {
-        bool good = true;
-        TUTTI_ROLLED
-        for (std::uint32_t i = thread(); i < plan_.operand_count || i < ends(); i += threads()) {
-            const SmallOperand o = plan_.operands[i < plan_.operand_count ? i : 0];
-            const bool by_peer = o.place == Place::peer, has_end = i < ends();
+        const bool here = channel_ < job_.channels;
+        const std::uint32_t operands = here ? job_.operand_count : 0, connections = here ? ends() : 0,
+                            steps = here ? job_.step_count : 0;
+        bool good = here;
+        ask_early(here);
+        std::uint32_t i = thread();
+        do {
+            std::uint64_t at = 0;
+            std::uint32_t kind = 0, number = 0;
+            if (i < operands) at = job_.at[i], kind = job_.kind[i];
+            if (i < connections) number = job_.numbers[i];
             Line* lines = nullptr;
-            std::uint32_t number = 0;
-            if (by_peer) lines = end(o.index).lines, number = end(o.index).next + o.message;
+            std::uint32_t message = 0;
+            if (i < operands && kind != 0) {
+                const End& its = end(static_cast<std::uint32_t>(at));
+                lines = its.lines;
+                message = its.next + kind - 1;
+            }
             Fifo* fifo = nullptr;
             std::uint32_t next = 0, released = 0;
-            if (has_end) fifo = end(i).fifo, next = end(i).next, released = end(i).released;
-            if (i == thread()) ask_early();
-            Term its{};
-            if (by_peer)
-                its = {reinterpret_cast<std::byte*>(lines + number % line_depth * lines_per_message), 2 * number + 1};
-            else
-                its.at = address(o);
-            if (i < plan_.operand_count) s_.terms[i] = its;
-            if (i < plan_.step_count) s_.bytes[i] = bytes_of(plan_.steps[i].column);
-            if (!has_end) continue;
-            s_.ends[i] = {reinterpret_cast<std::uint32_t*>(&fifo->released), next};
-            if (i < plan_.to_count) good = writable(i, released) && good;
-        }
+            if (i < connections) {
+                const End& its = end(number);
+                fifo = its.fifo;
+                next = its.next;
+                released = its.released;
+            }
+            if (i < steps) s_.tasks[i] = task(i);
+            if (i < operands) {
+                s_.terms[i] = {reinterpret_cast<std::byte*>(at + channel_ * job_.tile), 0};
+                if (kind != 0)
+                    s_.terms[i] = {reinterpret_cast<std::byte*>(lines + message % line_depth * lines_per_message),
+                                   2 * message + 1};
+            }
+            if (i < connections) {
+                s_.ends[i] = {reinterpret_cast<std::uint32_t*>(&fifo->released), next};
+                if (i < job_.to_count) good = writable(i, released) && good;
+            }
+            i += threads();
+        } while (i < operands || i < connections || i < steps);
         return good;
     }
-    /// Asks for the thread's first word of the first step, if that is in a buffer.
-    TUTTI_DEVICE void ask_early() {
-        const SmallStep step = plan_.steps[0];
-        const SmallOperand first = plan_.operands[step.first];
-        if (first.place == Place::peer || job_.in_words == 0 || 8 * thread() + 8 > bytes_of(step.column)) return;
-        early_.word = *reinterpret_cast<const std::uint64_t*>(address(first) + 8 * thread());
-        early_.is = true;
+    /// Asks for the thread's first word of the first step, if that is in a buffer. Without branches.
+    TUTTI_DEVICE void ask_early(bool here) {
+        const bool fits = 8 * thread() + 8 <= bytes_of(job_.steps[0].bytes);
+        early_.is = (static_cast<int>(here) & static_cast<int>(fits) & static_cast<int>(job_.kind[0] == 0) &
+                     static_cast<int>(job_.in_words != 0)) != 0;
+        const std::uint64_t at = job_.at[0] + channel_ * job_.tile + 8 * thread();
+        if (early_.is) early_.word = *reinterpret_cast<const std::uint64_t*>(at);
+    }
+
+    TUTTI_DEVICE SmallTask task(std::uint32_t i) const {
+        const auto step = job_.steps[i];
+        const std::uint32_t bytes = bytes_of(step.bytes);
+        const std::int32_t divide_by = step.completes != 0 ? job_.divide_by : 0;
+        const std::uint8_t copies = step.sources == 1 && divide_by == 0;
+        return {step.first, step.sources, step.sinks, copies, bytes, divide_by, job_.in_words != 0 ? bytes & ~7u : 0};
     }
 
     /// As Machine::writable, for all messages of the call.
     TUTTI_DEVICE bool writable(std::uint32_t i, std::uint32_t released) {
-        const std::uint32_t least = s_.ends[i].next + plan_.messages[i] - line_depth;  // so many are to be read
+        const std::uint32_t least = s_.ends[i].next + job_.messages[i] - line_depth;  // so many are to be read
         if (static_cast<std::int32_t>(least - released) <= 0) return true;
         const WordSeen seen = wait_for_word(s_.ends[i].released, least, 1u << 31, limits_);
-        if (seen.outcome == Outcome::timed_out) lose(end(i).peer, false, 0);
-        end(i).released = seen.value;
+        End& its = end(job_.numbers[i]);
+        if (seen.outcome == Outcome::timed_out) lose(its.peer, false, 0);
+        its.released = seen.value;
         return seen.outcome == Outcome::met;
     }
 
-    TUTTI_DEVICE std::byte* address(const SmallOperand& o) const {
-        if (o.place == Place::scratch)
-            return job_.scratch + (channel_ * job_.scratch_chunks + o.index) * job_.scratch_stride;
-        const std::uint64_t at = std::uint64_t{o.row} * job_.count + (o.index * job_.block + offset_);
-        return (o.place == Place::input ? job_.input : job_.output) + at * element;
-    }
-
-    /// As Machine::length, in bytes.
-    TUTTI_DEVICE std::uint32_t bytes_of(std::uint32_t column) const {
-        const std::uint32_t begin = column * job_.block + offset_, of_column = begin - offset_ + job_.block;
-        std::uint32_t until = begin + job_.tile;
-        if (until > of_column) until = of_column;
-        if (until > job_.count) until = job_.count;
-        return begin < until ? (until - begin) * static_cast<std::uint32_t>(element) : 0;
+    /// As Machine::length, in bytes: those of this channel, if all have so many.
+    TUTTI_DEVICE std::uint32_t bytes_of(std::uint32_t all) const {
+        const std::uint32_t begin = channel_ * job_.tile;
+        const std::uint32_t left = all > begin ? all - begin : 0;
+        return left < job_.tile ? left : job_.tile;
     }
 
     struct Ended {
@@ -345,34 +304,33 @@ class Small {
     template <ReduceOp op>
     TUTTI_DEVICE Ended run_all() {
         TUTTI_ROLLED
-        for (std::uint32_t i = 0; i < plan_.step_count; ++i) {
-            const SmallStep step = plan_.steps[i];
-            const detail::SmallTerms t{s_.terms + step.first, step.sources, step.sinks,
-                                       step.completes != 0 ? job_.divide_by : 0, job_.is_signed != 0};
-            const std::uint32_t bytes = s_.bytes[i], whole = job_.in_words != 0 ? bytes & ~7u : 0;
-            Outcome outcome = detail::reduce_small<F, op>(t, whole, early_, limits_);
-            if (whole < bytes && outcome == Outcome::met) outcome = rest<op>(t, whole, bytes);
+        for (std::uint32_t i = 0; i < job_.step_count; ++i) {
+            const SmallTask t = s_.tasks[i];
+            const Term* const sources = s_.terms + t.first;
+            Outcome outcome = detail::reduce_small<F, op>(sources, t, job_.is_signed != 0, early_, limits_);
+            if (t.whole < t.bytes && outcome == Outcome::met) outcome = rest<op>(sources, t);
             if (outcome != Outcome::met) return {outcome, i};
         }
         return {Outcome::met, 0};
     }
     /// The words of a step that reduce_small() leaves. Each thread has the same ones in every step, as there.
     template <ReduceOp op>
-    TUTTI_DEVICE Outcome rest(const detail::SmallTerms& t, std::uint32_t whole, std::uint32_t bytes) {
+    TUTTI_DEVICE Outcome rest(const Term* sources, const SmallTask& t) {
         Outcome outcome = Outcome::met;
         TUTTI_ROLLED
-        for (std::uint32_t at = 8 * thread(); at < bytes && outcome == Outcome::met; at += 8 * threads())
-            if (at >= whole) outcome = detail::reduce_word<F, op>(t, at, bytes - at < 8 ? bytes - at : 8, limits_);
+        for (std::uint32_t at = 8 * thread(); at < t.bytes && outcome == Outcome::met; at += 8 * threads())
+            if (at >= t.whole)
+                outcome = detail::reduce_word<F, op>(sources, t, job_.is_signed != 0, at,
+                                                     t.bytes - at < 8 ? t.bytes - at : 8, limits_);
         return outcome;
     }
 
     /// The first peer whose lines have not arrived; -1 if none.
-    TUTTI_DEVICE std::int32_t silent_peer(const SmallStep& step) const {
-        for (std::uint32_t n = step.first; n < std::uint32_t{step.first} + step.sources; ++n) {
+    TUTTI_DEVICE std::int32_t silent_peer(const SmallTask& t) const {
+        for (std::uint32_t n = t.first; n < std::uint32_t{t.first} + t.sources; ++n) {
             if (s_.terms[n].flag == 0) continue;
-            const std::uint32_t words = (bytes_of(step.column) + 7) / 8;
-            const Line last = load_line(reinterpret_cast<const Line*>(s_.terms[n].at) + words - 1);
-            if (last.flag_high != s_.terms[n].flag) return end(plan_.operands[n].index).peer;
+            const Line last = load_line(detail::line_of(s_.terms[n], (t.bytes - 1) / 8 * 8));
+            if (last.flag_high != s_.terms[n].flag) return end(static_cast<std::uint32_t>(job_.at[n])).peer;
         }
         return -1;
     }
@@ -382,9 +340,7 @@ class Small {
     }
 
     const SmallJob& job_;
-    const SmallPlan& plan_;
     const std::uint32_t channel_;
-    const std::uint32_t offset_;  // elements, in each block (Job::block)
     SmallShared& s_;
     const Limits limits_;
     detail::Early early_;

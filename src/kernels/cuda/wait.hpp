@@ -24,20 +24,34 @@ struct LineSeen {
     std::uint64_t data;
 };
 
+/// Of a loop that waits.
+class Patience {
+  public:
+    /// To be called after each look in vain: whether to look again (met).
+    TUTTI_DEVICE Outcome look(const Limits& limits) {
+        constexpr std::uint32_t looks_per_check = 1024;  // reading the host's memory is slow
+        relax();
+        if (++looks_ % looks_per_check != 0) return Outcome::met;
+        if (load_acquire(limits.abort) != 0) return Outcome::aborted;
+        const std::uint64_t now = now_ns();
+        if (since_ == 0) since_ = now;
+        return now - since_ >= limits.timeout_ns ? Outcome::timed_out : Outcome::met;
+    }
+
+  private:
+    std::uint32_t looks_ = 0;
+    std::uint64_t since_ = 0;
+};
+
 namespace detail {
 
 template <class Look>
 TUTTI_DEVICE Outcome until(Look&& look, const Limits& limits) {
-    constexpr std::uint32_t looks_per_check = 1024;  // reading the host's memory is slow
-    std::uint64_t since = 0;
-    for (std::uint32_t looks = 1;; ++looks) {
+    Patience patience;
+    for (;;) {
         if (look()) return Outcome::met;
-        relax();
-        if (looks % looks_per_check != 0) continue;
-        if (load_acquire(limits.abort) != 0) return Outcome::aborted;
-        const std::uint64_t now = now_ns();
-        if (since == 0) since = now;
-        if (now - since >= limits.timeout_ns) return Outcome::timed_out;
+        const Outcome outcome = patience.look(limits);
+        if (outcome != Outcome::met) return outcome;
     }
 }
 
