@@ -9,7 +9,7 @@
 namespace tutti::gpu {
 
 inline constexpr std::uint32_t small_connections = 8;  // of a program, in each direction
-inline constexpr std::uint32_t small_steps = 16, small_operands = 32;
+inline constexpr std::uint32_t small_steps = 16, small_operands = 48;
 inline constexpr unsigned small_jobs = 8;
 
 /// As Operand, for the host.
@@ -62,7 +62,8 @@ struct SmallJob {
 struct SmallLaunch {
     SmallJob jobs[small_jobs];
 };
-static_assert(std::is_trivially_copyable_v<SmallLaunch> && sizeof(SmallLaunch) <= 4096);
+static_assert(std::is_trivially_copyable_v<SmallLaunch>);
+static_assert(sizeof(SmallLaunch) <= 32764, "the arguments of a kernel since CUDA 12.1");
 
 /// Whether the job can run here: it has a tile for each channel, all its messages go in lines, and its numbers fit.
 inline bool is_small(const Job& job) {
