@@ -50,6 +50,15 @@ void* Engine::gradient(std::size_t p) {
                  parameter.name.c_str());
         expect(Phase::collecting, "tuttiDpGradient", "in this mode there are gradients from Begin to GradReady only");
     }
+    return gradient_memory(p);
+}
+
+/// Where the layer has the gradient of a parameter. Before it borrows memory for a bucket it waits until no more than
+/// Latest::bound reductions are under way, so that gradients of a rank that is ahead do not pile up. All ranks launch
+/// reductions in one order, and the rank that is behind waits only for those that all have launched.
+std::byte* Engine::gradient_memory(std::size_t p) {
+    if (options().bounds_gradients() && !Storage::has_gradients(storage_.bucket_of(p)))
+        worker_->wait(reductions_.beyond());
     return storage_.gradient(p);
 }
 
@@ -103,10 +112,10 @@ void Engine::grad_ready(std::size_t p, const void* made_at) {
     const bool again = iteration_.touched(p);
     iteration_.ready(p);
     if (parameter.accumulates()) {
-        backends_.values->add(parameter.main_type, storage_.gradient(p), parameter.grad_type,
+        backends_.values->add(parameter.main_type, gradient_memory(p), parameter.grad_type,
                               made_at != nullptr ? made_at : parameter.grad, parameter.count);
     } else if (made_at != nullptr) {
-        void* const own = parameter.grad != nullptr ? parameter.grad : storage_.gradient(p);
+        void* const own = parameter.grad != nullptr ? parameter.grad : gradient_memory(p);
         if (again)
             backends_.values->add(parameter.grad_type, own, parameter.grad_type, made_at, parameter.count);
         else if (!iteration_.no_sync() && reducer_.reads_alone(parameter))
@@ -129,13 +138,16 @@ void Engine::grad_ready(std::size_t p, const void* made_at) {
 
 void Engine::launch(std::size_t index) {
     Bucket& b = storage_.buckets()[index];
-    const Gradients sent = storage_.take(b);
+    // Gradients that are all in the caller's memory are packed in the job, which borrows memory when it begins.
+    const bool elsewhere = !options().asynchronous() && !Storage::has_gradients(b);
+    const Gradients taken = elsewhere ? Gradients{} : storage_.take(b);
     Backend::Mark packed;
     if (options().asynchronous()) {  // the caller may go on before the job runs
-        reducer_.pack(b, sent.at);
+        reducer_.pack(b, taken.at);
         packed = backends_.values->mark();
     }
-    worker_->enqueue([this, &b, sent, packed, begun = statistics_.begun()] {
+    reductions_.issued(worker_->enqueue([this, &b, taken, elsewhere, packed, begun = statistics_.begun()] {
+        const Gradients sent = elsewhere ? storage_.borrow(b, false) : taken;
         if (!options().asynchronous()) reducer_.pack(b, sent.at);
         backends_.jobs->follow(packed);
         const Deadline start = Clock::now();
@@ -146,7 +158,7 @@ void Engine::launch(std::size_t index) {
         if (trace_)
             trace_->add(Trace::Track::layer, text("bucket %zu: %zu bytes", b.index, b.count * size_of(b.type)), start,
                         end);
-    });
+    }));
 }
 
 /// Ends a job that has a stream of its own: waits for its work, so that the memory that it borrowed may be lent again.

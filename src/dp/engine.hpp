@@ -105,6 +105,7 @@ class Engine {
 
     // engine.cpp
     void begin_iteration();
+    std::byte* gradient_memory(std::size_t parameter);
     void launch(std::size_t bucket);
     void end_job();
     void look_for_nan(std::size_t parameter);
@@ -143,6 +144,7 @@ class Engine {
     Staging staging_;
     std::unique_ptr<Saving> saving_;  // the save in progress, nullptr if there is none
     std::string checkpoint_;          // path of the last checkpoint that was saved or loaded
+    Latest reductions_;               // jobs of worker_
     std::mutex looking_;              // serializes the NaN checks of concurrent grad_ready() calls
     std::unique_ptr<Worker> worker_;  // declared last, so that its thread ends before the rest is destroyed
 };

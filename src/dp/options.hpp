@@ -67,6 +67,11 @@ struct Options : tuttiDpConfig_t {
     bool sends_halves() const { return hook == nullptr && (compression == tuttiDpFp16 || compression == tuttiDpBf16); }
     /// A bucket's gradients have memory only until they are reduced; then only the owned range is kept.
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
+    /// A rank that is ahead waits before it borrows memory for more gradients. Not where ranks may make calls in
+    /// different orders, in which they would wait for each other.
+    bool bounds_gradients() const {
+        return passing_gradients() && !asynchronous() && !gathers_apart() && !nanCheck;
+    }
     /// New values are gathered during the next forward pass, not in Step.
     bool overlaps_gather() const { return overlapParamGather && mode >= tuttiDpServer && mode <= tuttiDpZero2; }
     /// Gathers of values have a communicator and a queue of their own.

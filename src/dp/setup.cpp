@@ -118,6 +118,7 @@ void Engine::start_worker() {
     const bool enqueues = backends_.on_gpu && !options().asynchronous();
     worker_ = std::make_unique<Worker>(enqueues ? Worker::Runs::at_once : Worker::Runs::beside,
                                        options().gathers_apart() ? 2 : 1, [this](const Error&) { ranks_.abort(); });
+    reductions_.reset();
 }
 
 /// Throws on all ranks if they have registered different things. rates: compare learning rates, too.

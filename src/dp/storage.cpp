@@ -205,22 +205,22 @@ std::byte* Storage::gradients(Bucket& b) {
     if (std::byte* const here = shared.load(std::memory_order_acquire)) return here;
     std::lock_guard lock(borrowing_);
     if (b.grad != nullptr) return b.grad;
-    std::byte* const grad = borrow(b, options().zeroGrad || options().fp32Gradients);
-    shared.store(grad, std::memory_order_release);
-    return grad;
+    const Gradients borrowed = borrow(b, options().zeroGrad || options().fp32Gradients);
+    b.grad_loan = borrowed.loan;
+    shared.store(borrowed.at, std::memory_order_release);
+    return borrowed.at;
 }
 
-/// Borrows memory for a bucket's gradients. Zeroes it also for compression, which reads the gaps between parameters.
-std::byte* Storage::borrow(Bucket& b, bool zero) {
-    b.grad_loan = pool_.take(b.count * size_of(b.type));
-    std::byte* const grad = b.grad_loan->base();
-    if (zero || options().compresses()) backends_.values->zero(b.type, grad, b.count);
-    return grad;
+/// Memory for compression is always zeroed, because it reads the gaps between parameters.
+Gradients Storage::borrow(const Bucket& b, bool zero) {
+    const Pool::Loan loan = pool_.take(b.count * size_of(b.type));
+    if (zero || options().compresses()) backends_.values->zero(b.type, loan->base(), b.count);
+    return {loan->base(), loan};
 }
 
 Gradients Storage::take(Bucket& b) {
     std::lock_guard lock(borrowing_);
-    if (b.grad == nullptr) b.grad = borrow(b, false);
+    if (b.grad == nullptr) return borrow(b, false);
     const Gradients taken{b.grad, std::move(b.grad_loan)};
     if (options().passing_gradients()) b.grad = nullptr;
     return taken;

@@ -1,6 +1,7 @@
 // One rank's memory: parameters dealt to buckets; their gradients, values and states of the optimizer.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -37,7 +38,7 @@ struct Gradients {
     Pool::Loan loan;  // keeps `at` borrowed; nullptr if the memory is permanent
 };
 
-/// Owned by the Engine. One thread at a time, except that any thread may call gradients(), take() and const functions.
+/// Owned by the Engine. One thread at a time, except that any thread may call gradients(), borrow(), take() and const functions.
 /// Pointers into a bucket are valid until create(), relayout(), reshape() or restore().
 class Storage {
   public:
@@ -88,6 +89,12 @@ class Storage {
     std::byte* gradients(Bucket& bucket);
     /// The gradient of a parameter inside its bucket.
     std::byte* gradient(std::size_t p) { return gradients(bucket_of(p)) + offset(p, parameters()[p].main_type); }
+    /// Whether the bucket has memory for its gradients now. Any thread.
+    static bool has_gradients(Bucket& bucket) {
+        return std::atomic_ref(bucket.grad).load(std::memory_order_acquire) != nullptr;
+    }
+    /// Borrows memory for gradients of the bucket, which it is not given. zero: zeroes the memory. Any thread.
+    Gradients borrow(const Bucket& bucket, bool zero);
     /// The gradients to reduce. With Options::passing_gradients() the bucket has none afterwards. Any thread.
     Gradients take(Bucket& bucket);
     void zero_gradients();
@@ -119,7 +126,6 @@ class Storage {
         return !options().replicated() && (options().asynchronous() || options().mode == tuttiDpZero3);
     }
     void lay_out(std::span<const std::size_t> order);
-    std::byte* borrow(Bucket& bucket, bool zero);
     void place_gradients();
     void place_values();
     void take_first_values();

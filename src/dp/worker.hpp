@@ -4,6 +4,7 @@
 // at once.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -72,6 +73,30 @@ class Worker {
     std::atomic<bool> failed_{false};  // failure_ is set; for readers without the mutex
     std::optional<Error> failure_;
     std::array<Queue, 2> queues_;
+};
+
+/// The last jobs of a kind. Any thread.
+class Latest {
+  public:
+    static constexpr std::size_t bound = 2;
+    void reset() {
+        std::lock_guard lock(mutex_);
+        jobs_ = {};
+    }
+    void issued(std::uint64_t job) {
+        std::lock_guard lock(mutex_);
+        std::ranges::rotate(jobs_, jobs_.begin() + 1);
+        jobs_.back() = job;
+    }
+    /// The job to wait for so that at most `bound` of the kind are under way; 0 if there were no more.
+    std::uint64_t beyond() const {
+        std::lock_guard lock(mutex_);
+        return jobs_.front();
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::array<std::uint64_t, bound + 1> jobs_{};  // the numbers of the last ones
 };
 
 }  // namespace tutti::dp

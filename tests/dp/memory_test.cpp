@@ -7,6 +7,7 @@
 #include "dp/host_backend.hpp"
 #include "dp/memory.hpp"
 #include "dp/on_ranks.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
@@ -175,5 +176,83 @@ TEST_CASE("a layer whose buckets differ in size reports the memory that its buck
         // Values of two units, for one is fetched ahead, and gradients of two: one is reduced, one is written.
         check(memory.transient <= 4 * 12 * 1024, "no more than is in use at once");
         check(memory.transient >= 2 * 12 * 1024, "values and gradients of the largest unit");
+    });
+}
+
+namespace {
+
+/// Waits until the rank that counts has begun, and then until nothing more happens.
+void until_stuck(const std::atomic<std::size_t>& done) {
+    while (done == 0) std::this_thread::yield();
+    harness::until_all_sleep();
+}
+
+}  // namespace
+
+TEST_CASE("gradients of a rank that is ahead do not pile up: it waits for the reductions of the others") {
+    constexpr std::size_t units = 16, elements = 1024, bytes = elements * sizeof(float);
+    std::vector<std::string> names;
+    for (std::size_t u = 0; u < units; ++u) names.push_back("u" + std::to_string(u));
+    std::vector<tuttiDpParameter_t> model;
+    for (const std::string& name : names)
+        model.push_back({name.c_str(), nullptr, nullptr, elements, tuttiFloat32, tuttiDpSameType, 0,
+                         static_cast<int>(model.size())});
+    for (const tuttiDpMode_t mode : {tuttiDpZero2, tuttiDpZero3})
+        for (const bool made_elsewhere : {false, true}) {
+            CAPTURE(mode, made_elsewhere);
+            tuttiDpConfig_t config = harness::config_for(mode, tuttiDpSgd);
+            config.bucketBytes = config.firstBucketBytes = bytes;
+            std::atomic<std::size_t> done{0};  // gradients of rank 0
+            on_ranks(2, model, config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+                const std::vector<float> made(elements, 1.0F);
+                must_succeed(tuttiDpBegin(dp), "begin");
+                if (r == 1) {
+                    until_stuck(done);
+                    check(done >= 2 && done < 6, "rank 0 has gone on to gradient " + std::to_string(done));
+                }
+                for (std::size_t p = units; p-- > 0;) {
+                    if (made_elsewhere) {
+                        must_succeed(tuttiDpGradReadyAt(dp, p, made.data()), "ready");
+                    } else {
+                        std::fill_n(gradient(dp, p), elements, 1.0F);
+                        must_succeed(tuttiDpGradReady(dp, p), "ready");
+                    }
+                    if (r == 0) ++done;
+                }
+                end_iteration(dp);
+                tuttiDpMemory_t memory;
+                must_succeed(tuttiDpGetMemory(dp, &memory), "memory");
+                // Two are reduced or wait for that, and one is written.
+                check(memory.transient <= 3 * bytes, std::to_string(memory.transient) + " bytes");
+            });
+        }
+}
+
+TEST_CASE("gradients of the caller's take memory in the layer only while they are reduced") {
+    constexpr std::size_t units = 16, elements = 1024, bytes = elements * sizeof(float);
+    std::vector<std::string> names;
+    for (std::size_t u = 0; u < units; ++u) names.push_back("u" + std::to_string(u));
+    tuttiDpConfig_t config = harness::config_for(tuttiDpZero2, tuttiDpSgd);
+    config.bucketBytes = config.firstBucketBytes = bytes;
+    const tuttiUniqueId id = new_id();
+    std::atomic<std::size_t> done{0};
+    run(2, [&](int r) {
+        std::vector<std::vector<float>> gradients(units, std::vector<float>(elements, 1.0F));
+        std::vector<tuttiDpParameter_t> model;
+        for (std::size_t u = 0; u < units; ++u)
+            model.push_back({names[u].c_str(), nullptr, gradients[u].data(), elements, tuttiFloat32, tuttiDpSameType,
+                             0, static_cast<int>(u)});
+        Held held{join(id, r, 2, true)};
+        must_succeed(tuttiDpCreate(&held.dp, model.data(), model.size(), &config, held.comm), "create");
+        must_succeed(tuttiDpBegin(held.dp), "begin");
+        if (r == 1) {
+            until_stuck(done);
+            check(done == units, "rank 0 does not wait");
+        }
+        for (std::size_t p = units; p-- > 0; done += r == 0) must_succeed(tuttiDpGradReady(held.dp, p), "ready");
+        end_iteration(held.dp);
+        tuttiDpMemory_t memory;
+        must_succeed(tuttiDpGetMemory(held.dp, &memory), "memory");
+        check(memory.transient == bytes, std::to_string(memory.transient) + " bytes");
     });
 }
