@@ -19,7 +19,12 @@
  * Conventions, besides those of tutti.h
  *  (1) Create, Join, Synchronize, Step, Broadcast, CheckEqual, FindNan, ClipNorm, ClipValue, Unscale, Gather,
  *      ResetErrorFeedback, Save, SaveAsync, SaveWait, Load, Move and Abandon are collective: all ranks call them in the
- *      same order. The others concern one rank alone.
+ *      same order. The others concern one rank alone, except that in synchronous tuttiDpZero2 and tuttiDpZero3 a rank
+ *      that is ahead waits for the others before the layer borrows memory for another bucket's gradients: in Gradient,
+ *      or in a GradReady or GradReadyAt that adds or copies a gradient into the bucket, until at most two reductions
+ *      are under way. So ranks must not wait for each other by other means, such as a barrier, where one of them has
+ *      completed more buckets than another. Not with config.separateGathers or nanCheck, with which ranks may make
+ *      calls in different orders; nor on GPUs, where nothing waits.
  *  (2) One thread at a time uses a tuttiDp_t, except that several threads may call tuttiDpGradReady and
  *      tuttiDpGradReadyAt at once.
  *  (3) The layer uses communicators of its own, split from yours, and on CPUs a thread of its own. Your communicator
@@ -122,7 +127,8 @@ TUTTI_API tuttiResult_t tuttiDpDestroy(tuttiDp_t dp);
 
 /* *grad: where to write the gradient of a parameter, in your memory or the layer's. The layer's memory does not move,
  * with two exceptions: with config.rebuild it may move once, in the first Synchronize; and in tuttiDpZero2,
- * tuttiDpZero3 and asynchronous modes it differs in every iteration: there, ask between Begin and GradReady. */
+ * tuttiDpZero3 and asynchronous modes it differs in every iteration: there, ask between Begin and GradReady, and see
+ * (1). */
 TUTTI_API tuttiResult_t tuttiDpGradient(tuttiDp_t dp, size_t parameter, void** grad);
 
 /* *data: the values of a parameter, in your memory or the layer's. The layer's memory does not move; in tuttiDpZero3 it

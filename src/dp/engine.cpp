@@ -54,8 +54,9 @@ void* Engine::gradient(std::size_t p) {
 }
 
 /// Where the layer has the gradient of a parameter. Before it borrows memory for a bucket it waits until no more than
-/// Latest::bound reductions are under way, so that gradients of a rank that is ahead do not pile up. All ranks launch
-/// reductions in one order, and the rank that is behind waits only for those that all have launched.
+/// Latest::bound reductions are under way, so that gradients of a rank that is ahead do not pile up. This cannot
+/// deadlock: all ranks launch reductions in one order, so the rank that is behind waits only for those that all have
+/// launched.
 std::byte* Engine::gradient_memory(std::size_t p) {
     if (options().bounds_gradients() && !Storage::has_gradients(storage_.bucket_of(p)))
         worker_->wait(reductions_.beyond());

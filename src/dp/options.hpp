@@ -69,9 +69,7 @@ struct Options : tuttiDpConfig_t {
     bool passing_gradients() const { return mode == tuttiDpZero2 || mode == tuttiDpZero3 || asynchronous(); }
     /// A rank that is ahead waits before it borrows memory for more gradients. Not where ranks may make calls in
     /// different orders, in which they would wait for each other.
-    bool bounds_gradients() const {
-        return passing_gradients() && !asynchronous() && !gathers_apart() && !nanCheck;
-    }
+    bool bounds_gradients() const { return passing_gradients() && !asynchronous() && !gathers_apart() && !nanCheck; }
     /// New values are gathered during the next forward pass, not in Step.
     bool overlaps_gather() const { return overlapParamGather && mode >= tuttiDpServer && mode <= tuttiDpZero2; }
     /// Gathers of values have a communicator and a queue of their own.

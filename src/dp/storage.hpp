@@ -38,8 +38,8 @@ struct Gradients {
     Pool::Loan loan;  // keeps `at` borrowed; nullptr if the memory is permanent
 };
 
-/// Owned by the Engine. One thread at a time, except that any thread may call gradients(), borrow(), take() and const functions.
-/// Pointers into a bucket are valid until create(), relayout(), reshape() or restore().
+/// Owned by the Engine. One thread at a time, except that any thread may call gradients(), borrow(), take() and const
+/// functions. Pointers into a bucket are valid until create(), relayout(), reshape() or restore().
 class Storage {
   public:
     enum class Holds { everything, no_gradients };

@@ -240,8 +240,8 @@ TEST_CASE("gradients of the caller's take memory in the layer only while they ar
         std::vector<std::vector<float>> gradients(units, std::vector<float>(elements, 1.0F));
         std::vector<tuttiDpParameter_t> model;
         for (std::size_t u = 0; u < units; ++u)
-            model.push_back({names[u].c_str(), nullptr, gradients[u].data(), elements, tuttiFloat32, tuttiDpSameType,
-                             0, static_cast<int>(u)});
+            model.push_back({names[u].c_str(), nullptr, gradients[u].data(), elements, tuttiFloat32, tuttiDpSameType, 0,
+                             static_cast<int>(u)});
         Held held{join(id, r, 2, true)};
         must_succeed(tuttiDpCreate(&held.dp, model.data(), model.size(), &config, held.comm), "create");
         must_succeed(tuttiDpBegin(held.dp), "begin");
