@@ -104,20 +104,17 @@ class Engine {
     bool follow();
 
     // engine.cpp
-    void begin_iteration();
+    void begin_iteration(), end_job();
     std::byte* gradient_memory(std::size_t parameter);
     void launch(std::size_t bucket);
-    void end_job();
     void look_for_nan(std::size_t parameter);
     void agree_on_unused();
-    void update_all();
+    void update_all(), spread_all(), finish_save();
     double norm();
     double clip_to(double limit, bool by_value);
     bool finite();
-    void finish_save();
     void set_steps(long long steps);
     void load_from(const std::string& path);
-    void spread_all();
     void step_later();  // from here on: stale.cpp
     void abandon_beside();
     void take_version();
