@@ -110,14 +110,14 @@ def driven_otherwise(check):
     for what, threads, arguments in graphs:
         if check.only_on_gpus(what, "CPUs have no graphs"):
             check.perf(what, "all_reduce", "threads", threads, GRAPHS + arguments)
-    tests = [("order of graphs", "test-gpu-order", ["~[fills]~[.other-process]"], 60),
-             ("calls, memory, windows, errors and processes on one GPU", "test-one-gpu", [], 120)]
-    for what, name, selection, limit in tests:
+    tests = [("order of graphs", "test-gpu-order", 60),
+             ("calls, memory, windows, errors and processes on one GPU", "test-one-gpu", 120)]
+    for what, name, limit in tests:
         program = check.program(name)
         if not os.path.exists(program):
             check.skip(what, f"this build has no {name}")
         elif check.only_on_gpus(what, "CPUs have no graphs"):
-            check.run(what, [program] + selection, limit)
+            check.run(what, [program], limit)
 
 
 def through_host(check):
