@@ -44,12 +44,13 @@ class Config(ctypes.Structure):
 
 class Layer:
     """Sums the gradients of a model while its backward pass runs. Autograd makes each of them anew; the layer reads it
-    there, and the sum is in the bucket."""
+    there, and the sum is in the bucket. What autograd has made is kept until the next pass has made another: if all of
+    it were freed at once, malloc would give it back to the system, and each page of the next would be a fault."""
 
     def __init__(self, model):
         self.library = ctypes.CDLL("libtutti.so.0")
         self.library.tuttiGetLastError.restype = ctypes.c_char_p
-        self.comm, self.layer, self.made = ctypes.c_void_p(), ctypes.c_void_p(), []
+        self.comm, self.layer, self.made = ctypes.c_void_p(), ctypes.c_void_p(), {}
         self.call("tuttiCommInitEnv", ctypes.byref(self.comm), None)
         named = list(model.named_parameters())
         parameters = (Parameter * len(named))()
@@ -68,7 +69,7 @@ class Layer:
     def hand_over(self, parameter, view, number):
         def take(_):
             made = parameter.grad
-            self.made.append(made)  # until synchronize()
+            self.made[number.value] = made
             self.call("tuttiDpGradReadyAt", self.layer, number, ctypes.c_void_p(made.data_ptr()))
             parameter.grad = view
         parameter.register_post_accumulate_grad_hook(take)
@@ -82,7 +83,6 @@ class Layer:
 
     def synchronize(self):
         self.call("tuttiDpSynchronize", self.layer)
-        self.made.clear()
 
     def close(self):
         self.call("tuttiDpDestroy", self.layer)
