@@ -50,6 +50,8 @@
  *        stream for your kernels, too, or order the two streams by events: config.stream must wait for yours before
  *        GradReady, FindNan, Release and Step, and yours must wait for config.stream after Begin, Gradient, Gather,
  *        Synchronize and Step.
+ *      - While config.stream is captured into a CUDA graph, all calls but Destroy return tuttiInvalidUsage and enqueue
+ *        nothing: a launch of the graph would not repeat what the layer counts on the host.
  *      - Calls that read results wait for the GPU: ClipNorm, Unscale, Step with config.clipNorm, lossScale or offload,
  *        CheckEqual, FindNan, Save, Load. So do GradReady and Synchronize with tuttiDpTopK and tuttiDpPowerSgd, which
  *        work on the host.

@@ -26,7 +26,8 @@
  *      like. Servers keep and update everything in the host's memory, on its cores.
  *      - In a GPU's memory: a request reads or writes the buffer after the work that was enqueued on config.stream
  *        before the call. Parts travel through pinned memory of the host, two times the largest part for each server.
- *        When Wait has returned, the copies are complete: no stream has to wait for them.
+ *        When Wait has returned, the copies are complete: no stream has to wait for them. While config.stream is
+ *        captured into a CUDA graph, such a request is refused with tuttiInvalidUsage.
  *      - Memory of cudaMallocHost and the like counts as the host's: your kernels there must have ended by then.
  *      - Create and Destroy allocate and free pinned memory. CUDA may wait in that for all kernels of the process, so
  *        none of them may wait for a rank that is in such a call.

@@ -1,5 +1,8 @@
 // The C functions: they check handles and arguments, and turn errors into codes.
+#include <optional>
+
 #include "base/caught.hpp"
+#include "dp/backend.hpp"
 #include "dp/engine.hpp"
 #include "dp/handles.hpp"
 #include "dp/on_arrival.hpp"
@@ -13,14 +16,21 @@ using namespace tutti::dp;
 struct Layer {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<OnArrival> on_arrival;
+    std::optional<tuttiStream_t> stream;  // config.stream of a rank on a GPU
 };
 
 struct tuttiDp : Handle<Layer, 0x54754431> {};
 
 namespace {
 
-Engine& engine(tuttiDp_t dp, const char* function) {
+const Layer& layer_of(tuttiDp_t dp, const char* function) {
     const Layer& layer = held_by(dp, function, "dp");
+    if (layer.stream) refuse_capture(function, *layer.stream);
+    return layer;
+}
+
+Engine& engine(tuttiDp_t dp, const char* function) {
+    const Layer& layer = layer_of(dp, function);
     if (layer.on_arrival) fail(tuttiInvalidUsage, "%s is not there with config.onArrival", function);
     return *layer.engine;
 }
@@ -28,7 +38,7 @@ Engine& engine(tuttiDp_t dp, const char* function) {
 /// Calls body with the Engine or the OnArrival, whichever the handle holds.
 template <class Body>
 decltype(auto) on_layer(tuttiDp_t dp, const char* function, Body body) {
-    const Layer& layer = held_by(dp, function, "dp");
+    const Layer& layer = layer_of(dp, function);
     return layer.on_arrival ? body(*layer.on_arrival) : body(*layer.engine);
 }
 
@@ -39,8 +49,9 @@ extern "C" {
 tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tuttiDpParameter_t* parameters,
                                  size_t count, const tuttiDpConfig_t* config, tuttiComm_t comm) {
     return guarded([&] {
-        int ranks = 0;
+        int ranks = 0, device = TUTTI_DEVICE_CPU;
         must(tuttiCommCount(comm, &ranks));
+        must(tuttiCommDevice(comm, &device));
         Engine::Request request;
         Options& options = request.registration.options;
         try {  // an error here must reach all ranks, so the layer's constructor throws it
@@ -56,6 +67,7 @@ tuttiResult_t tuttiDpCreateSized(size_t parameterSize, tuttiDp_t* dp, const tutt
             request.refusal = caught();
         }
         auto made = std::make_unique<Layer>();
+        if (device != TUTTI_DEVICE_CPU) made->stream = options.stream;
         if (options.onArrival == 1)
             made->on_arrival = std::make_unique<OnArrival>(std::move(request), comm);
         else

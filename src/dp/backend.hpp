@@ -88,12 +88,15 @@ BackendPtr shared_host();
 BackendPtr private_host();
 
 // In gpu_backend.cpp.
-/// Memory of a GPU. Work is enqueued on the caller's stream.
+/// Memory of a GPU. Work is enqueued on the caller's stream, which must not be captured now.
 BackendPtr gpu_backend(int device, tuttiStream_t stream);
 /// Memory of a GPU, with a stream of its own that does not wait for any other stream.
 BackendPtr gpu_backend_beside(int device);
 /// Pinned host memory, which a GPU copies from and to asynchronously.
 BackendPtr pinned_host();
+/// Throws tuttiInvalidUsage if a GPU's stream is being captured into a graph: this room counts iterations and requests
+/// on the host, which a launch of the graph would not repeat.
+void refuse_capture(const char* function, tuttiStream_t stream);
 /// Whether this is a GPU's memory, or managed by CUDA. False for host memory, pinned or not.
 bool is_on_gpu(const void* memory);
 

@@ -49,6 +49,7 @@ class GpuBackend : public Backend {
         if (gpus_.device_of(stream) != device)
             fail(tuttiInvalidArgument, "the stream is of device %d, the rank is on device %d", gpus_.device_of(stream),
                  device);
+        refuse_capture("data parallelism", stream);
     }
     ~GpuBackend() override {
         if (findings_ != nullptr) free(findings_);
@@ -264,6 +265,14 @@ class PinnedHost : public HostBackend {
 };
 
 }  // namespace
+
+void refuse_capture(const char* function, tuttiStream_t stream) {
+    if (the_gpus().capturing(stream))
+        fail(tuttiInvalidUsage,
+             "%s: the stream is being captured into a CUDA graph, which does not repeat what the layer counts on the "
+             "host; end the capture first",
+             function);
+}
 
 BackendPtr gpu_backend(int device, tuttiStream_t stream) {
     return std::make_shared<GpuBackend>(device, stream, GpuBackend::Stream::theirs);

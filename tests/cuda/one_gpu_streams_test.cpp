@@ -1,4 +1,5 @@
 // Memory of every kind, streams and graphs, on a GPU (test-one-gpu).
+#include <barrier>
 #include <numeric>
 #include <span>
 
@@ -243,7 +244,8 @@ TEST_CASE("the legacy stream, and each thread's own") {
     std::thread([&] {  // streams that are first used one after the other share no hardware queue
         const Beside other([&] { body(1); });
         body(0);
-    }).join();
+    })
+        .join();
     CHECK(errors == std::array<std::string, ranks>{});
     for (const cudaError_t end : ends) require(end);
     world.check(1, 1);
@@ -280,6 +282,51 @@ TEST_CASE("a communicator's operations follow each other on the own streams of s
     CHECK(state == cudaErrorNotReady);
     require(end);
     world.check(0, 4);
+}
+
+TEST_CASE("the own streams of two threads are captured at the same time, and their graphs launched in turns") {
+    constexpr std::array both{std::size_t{0}, std::size_t{1}};
+    const std::size_t count = GENERATE(small, large);
+    World world(one_gpu, count, 20'000);
+    world.all_reduce(0);  // each in its order behind what was called before
+    struct Thread {       // what it finds; only the test's own thread checks
+        std::string error;
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        cudaError_t first_failure = cudaSuccess;
+        void note(cudaError_t result) {
+            if (first_failure == cudaSuccess) first_failure = result;
+        }
+    };
+    std::array<Thread, 2> threads;
+    std::barrier turns(2);
+    const auto body = [&](std::size_t t) {
+        Thread& its = threads[t];
+        its.note(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal));
+        turns.arrive_and_wait();
+        for (int call = 0; call < 2 && its.error.empty(); ++call) its.error = on_own_stream(world, 0, both);
+        turns.arrive_and_wait();
+        its.note(cudaStreamEndCapture(cudaStreamPerThread, &its.graph));
+        its.note(cudaGraphInstantiate(&its.executable, its.graph, 0));
+        for (std::size_t round = 0; round < 4; ++round) {
+            turns.arrive_and_wait();
+            if (round % 2 == t) its.note(cudaGraphLaunch(its.executable, cudaStreamPerThread));
+        }
+        its.note(cudaStreamSynchronize(cudaStreamPerThread));
+    };
+    {
+        const Beside other([&] { body(1); });
+        body(0);
+    }
+    for (const Thread& its : threads) {
+        CHECK(its.error == "");
+        require(its.first_failure);
+    }
+    world.check(0, 9);
+    for (const Thread& its : threads) {
+        require(cudaGraphExecDestroy(its.executable));
+        require(cudaGraphDestroy(its.graph));
+    }
 }
 
 TEST_CASE("a rank alone: in place, out of place, pre-multiplied, in calls and in a graph") {

@@ -36,10 +36,13 @@ void require(tuttiResult_t result) {
 
 constexpr std::size_t ranks = 3;
 
+/// After this a communicator gives up. What ships never does, however busy the machine is.
+int timeout_ms = 120'000;
+
 /// Ranks of one thread on two GPUs, each with memory of `bytes` for what it sends and as much for the result.
 class World {
   public:
-    World(const char* algorithm, bool pools, std::size_t bytes, int timeout_ms = 10'000) : bytes_(bytes) {
+    World(const char* algorithm, bool pools, std::size_t bytes, int gives_up_after_ms = timeout_ms) : bytes_(bytes) {
         tuttiUniqueId id;
         require(tuttiGetUniqueId(&id));
         require(tuttiGroupStart());
@@ -48,7 +51,7 @@ class World {
             config.device = device(r);
             config.algorithm = algorithm;
             config.channels = 1;
-            config.timeoutMs = timeout_ms;
+            config.timeoutMs = gives_up_after_ms;
             require(tuttiCommInitRankConfig(&comms_[r], ranks, id, static_cast<int>(r), &config));
         }
         require(tuttiGroupEnd());
@@ -97,6 +100,11 @@ class World {
             require(tuttiAllReduce(sent_[r], result_[r], count, tuttiFloat32, ops[r], comms_[r], streams_[r]));
         require(tuttiGroupEnd());
         synchronize();
+        for (const tuttiComm_t comm : comms_) {
+            tuttiResult_t befallen = tuttiSuccess;
+            require(tuttiCommGetAsyncError(comm, &befallen));
+            require(befallen);
+        }
         for (std::size_t r = 0; r < ranks; ++r) {
             const std::vector<float> got = result(r, count);
             for (std::size_t i = 0; i < count; ++i) {
@@ -239,7 +247,8 @@ End end_of(const on_hosts::Settings& settings, const Work& work) {
     REQUIRE(child >= 0);
     if (child == 0) {
         for (const int number : {SIGSEGV, SIGABRT, SIGFPE}) signal(number, SIG_DFL);  // Catch has handlers
-        alarm(60);
+        alarm(settings.mutants.change ? 60 : 240);
+        if (settings.mutants.change) timeout_ms = 10'000;
         if (settings.mutants.change && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(9);
         End end = End::failed;
         try {

@@ -105,6 +105,7 @@ Backend::Mark Client::mark_for(const char* function, const void* memory) const {
     if (!callers_)
         tutti::fail(tuttiInvalidArgument, "%s: the buffer at %p is in the memory of a GPU, but rank %d is on a CPU",
                     function, memory, settings_.worker_ranks[static_cast<std::size_t>(servers_[0]->link.worker)]);
+    refuse_capture(function, callers_->stream());
     return callers_->mark();
 }
 
