@@ -1,11 +1,11 @@
 // Sessions whose members all live in one process: no sockets, no thread, one shared table.
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include "base/condition.hpp"
 #include "base/config.hpp"
 #include "base/peer_error.hpp"
 #include "bootstrap/agreement.hpp"
@@ -32,7 +32,7 @@ struct Seat {
 
 struct Job : Agreement::Port {
     std::mutex mutex;
-    std::condition_variable changed;
+    Condition changed;
     std::vector<Seat> seats;
     const Secret secret = Secret::random();
     std::map<std::uint64_t, int> readers;  // by exchange

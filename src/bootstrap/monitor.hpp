@@ -2,10 +2,9 @@
 // guards are marked as such where they are declared.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 
-#include "base/os.hpp"
+#include "base/condition.hpp"
 
 namespace tutti::bootstrap {
 
@@ -39,7 +38,7 @@ class Monitor {
 
   private:
     mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    Condition changed_;
 };
 
 }  // namespace tutti::bootstrap

@@ -4,11 +4,11 @@
 #include <pmix.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
 
+#include "base/condition.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 
@@ -55,7 +55,7 @@ const Library& library() {
 /// Shared by the thread that waits for a fence and the fence's callback in the library's thread; either may end last.
 struct Fence {
     std::mutex mutex;
-    std::condition_variable over;
+    Condition over;
     std::optional<pmix_status_t> status;
 };
 

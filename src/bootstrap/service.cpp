@@ -135,7 +135,8 @@ void Service::start() {
     thread_ = start_thread("tutti-service", [this, ready = known.get_future().share()] {
         ready.wait();  // until thread_id_ is written
         loop();
-        ended_.set_value();
+        ended_.store(1);
+        futex_wake_all(ended_);
     });
     thread_id_ = thread_.id();
     known.set_value();
@@ -145,7 +146,12 @@ Service::~Service() = default;
 
 void Service::stop(bool may_hang) {
     if (!posted_.stop()) return;
-    if (!may_hang || ended_.get_future().wait_for(longest_end) == std::future_status::ready) return thread_.join();
+    for (Deadline now = Clock::now(), limit = now + longest_end; may_hang && now < limit; now = Clock::now())
+        if (ended_.load() == 0)
+            futex_wait(ended_, 0, limit - now);
+        else
+            break;
+    if (!may_hang || ended_.load() != 0) return thread_.join();
     // The thread hangs in a plugin's call. It is left running until the process ends, with all that it may use.
     thread_.detach();
 }

@@ -118,7 +118,7 @@ class Service {
 
     pid_t process_ = 0;  // that started the thread
     std::thread::id thread_id_;
-    std::promise<void> ended_;
+    std::atomic<std::uint32_t> ended_{0};  // 1: the thread has left loop(); a futex
     Thread thread_;
 
     friend struct ServiceHolder;

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import unittest
 
-TUTTI_RUN, NETNS_RUN, LATE, SECONDS = sys.argv[1:5]
-del sys.argv[1:5]
+TUTTI_RUN, NETNS_RUN, LATE, WALL_CLOCK, SECONDS = sys.argv[1:6]
+del sys.argv[1:6]
 # A host may be silent for a third of what the rank sleeps.
 SURROUNDINGS = dict(os.environ, TUTTI_TRANSPORT="tcp", TUTTI_SILENCE_MS=str(int(float(SECONDS) * 1000) // 3))
 
@@ -39,6 +39,18 @@ class Late(unittest.TestCase):
 
     def test_a_rank_is_stopped_in_the_middle_of_an_operation(self):
         self.right(TUTTI_RUN, "-n", "3", LATE, SECONDS, "stop")
+
+    def test_wall_clocks_jump(self):
+        for more in {}, {"TUTTI_TRANSPORT": ""}:
+            self.right(TUTTI_RUN, "-n", "3", LATE, SECONDS, LD_PRELOAD=WALL_CLOCK, **more)
+        self.right(TUTTI_RUN, "-n", "3", LATE, SECONDS, "stop", LD_PRELOAD=WALL_CLOCK)
+
+    def test_a_time_out_comes_while_wall_clocks_jump(self):
+        done = subprocess.run([TUTTI_RUN, "-n", "3", LATE, SECONDS], capture_output=True, text=True,
+                              timeout=float(SECONDS) + 120, env=dict(SURROUNDINGS, LD_PRELOAD=WALL_CLOCK,
+                                                                     TUTTI_TIMEOUT_MS="500"))
+        self.assertIn(done.returncode, range(1, 128), done.stdout + done.stderr)
+        self.assertRegex(done.stderr, "tuttiAllReduce: rank [02] waited 0.5 s for .*rank 1")
 
     def test_a_rank_on_another_host_is_late(self):
         self.needs()

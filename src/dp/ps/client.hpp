@@ -2,7 +2,6 @@
 // thread here, so parts of different servers, and both directions of one link, travel concurrently.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/caught.hpp"
+#include "base/condition.hpp"
 #include "base/thread.hpp"
 #include "dp/backend.hpp"
 #include "dp/memory.hpp"
@@ -100,7 +100,7 @@ class Client {
         explicit Server(Link its) : link(std::move(its)) {}
         Link link;
         std::deque<Letter> letters;
-        std::condition_variable mail;
+        Condition mail;
         Open sending, awaited;  // data not sent yet; answers not received yet
         std::optional<Failure> failure;
         bool closed = false;                // no more answers will be received
@@ -131,7 +131,7 @@ class Client {
     std::vector<std::unique_ptr<Server>> servers_;
 
     mutable std::mutex mutex_;       // guards the members below, and each Server
-    std::condition_variable ended_;  // a request has ended, or a server has failed or closed
+    Condition ended_;  // a request has ended, or a server has failed or closed
     std::map<std::uint64_t, Request> requests_;
     std::uint64_t last_ = 0;      // number of the last request
     std::vector<Pushes> pushes_;  // by key

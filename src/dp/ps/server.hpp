@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/caught.hpp"
+#include "base/condition.hpp"
 #include "base/thread.hpp"
 #include "dp/ps/link.hpp"
 #include "dp/ps/part.hpp"
@@ -100,7 +101,8 @@ class Server : private Answers {
     Clocks<Pull> clocks_;
 
     mutable std::mutex mutex_;  // guards the members below, except failed_ and threads_
-    std::condition_variable mail_, idle_, time_;
+    std::condition_variable mail_;
+    Condition idle_, time_;
     std::deque<std::size_t> ready_;  // parts with mail that no thread handles yet
     std::size_t busy_ = 0;           // parts in ready_, or being handled
     std::size_t live_ = 0;           // workers that have neither left nor died

@@ -43,7 +43,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
                   const DeviceSlots* slots = nullptr);
     /// Says goodbye and destroys the link. False if a network's call hangs under the lock: the link then stays.
     bool disconnect(Ends& ends);
-    std::timed_mutex& mutex() { return lock_.mutex(); }
+    std::mutex& mutex() { return lock_.mutex(); }
     bool hangs_perhaps() const { return lock_.hangs_perhaps(); }
     /// See Lock::soon().
     Lock::Held lock_soon() { return lock_.soon(session_->rank()); }

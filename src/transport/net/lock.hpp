@@ -12,9 +12,9 @@ namespace tutti::net {
 
 class Lock {
   public:
-    using Held = std::unique_lock<std::timed_mutex>;
+    using Held = std::unique_lock<std::mutex>;
 
-    std::timed_mutex& mutex() { return mutex_; }
+    std::mutex& mutex() { return mutex_; }
     /// For the rank's thread, when it polls. Not held if another thread has the lock, or waits for it.
     Held now_or_never() {
         if (wanted_.load(std::memory_order_relaxed)) return {};
@@ -31,7 +31,7 @@ class Lock {
     bool hangs_perhaps() const { return foreign_; }
 
   private:
-    std::timed_mutex mutex_;
+    std::mutex mutex_;
     std::atomic<bool> wanted_{false};   // the thread in the background waits for mutex_
     std::atomic<bool> foreign_{false};  // calls under mutex_ may hang, so the service thread never takes it
     std::atomic<bool> stuck_{false};    // such a call has hung, and mutex_ was not free since
