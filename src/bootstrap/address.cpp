@@ -158,6 +158,13 @@ Address bound_address(const Fd& fd) {
     return Address::from(reinterpret_cast<sockaddr*>(&where));
 }
 
+Address peer_address(const Fd& fd) {
+    sockaddr_storage where{};
+    socklen_t size = sizeof where;
+    if (getpeername(fd.get(), reinterpret_cast<sockaddr*>(&where), &size) != 0) return {};
+    return Address::from(reinterpret_cast<sockaddr*>(&where));
+}
+
 Fd connect_to(const Address& address) {
     Fd fd = open_socket(address);
     if (!fd) return fd;

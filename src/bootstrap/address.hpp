@@ -59,6 +59,9 @@ Fd listen_at(const Address& address);
 /// The address that a socket is bound to, with the port that the system chose.
 Address bound_address(const Fd& fd);
 
+/// The address of the other end of a socket; Family::none if it is not connected, or not by IP.
+Address peer_address(const Fd& fd);
+
 /// Starts to connect a non-blocking socket. The connection may still be in progress when it returns. An empty Fd, with
 /// errno set, if it failed at once.
 Fd connect_to(const Address& address);

@@ -15,6 +15,8 @@ namespace {
 // How long an unauthenticated peer has to prove that it has the secret; the connecting end waits longer than that.
 constexpr std::chrono::milliseconds authentication_limit{2000}, dial_limit{5000};
 constexpr int farewell_tries = 50;  // of at most a millisecond each
+constexpr const char* other_secret = "does not have this job's secret";
+constexpr const char* other_version = "speaks another version of Tutti's protocol";
 
 }  // namespace
 
@@ -178,12 +180,21 @@ void Connection::receive() {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got < 0) return lose_errno(errno);
     if (got == 0 && refused_ != 0) return lose_errno(refused_);
-    if (got == 0)
-        return lose(
-            {0, false,
-             state_ == State::hello && handshake_.is_initiator() ? "it hung up before proving itself" : "it hung up",
-             false, true});
+    if (got == 0) {
+        const bool initiator = handshake_.is_initiator();
+        const bool proving = state_ == State::hello && initiator;
+        const Loss loss{0, false, proving ? "it hung up before proving itself" : "it hung up", false, true};
+        // A caller checks this end's proof before it sends its own.
+        return lose(state_ == State::proof && !initiator ? turned_away(loss, other_secret) : loss);
+    }
     digest();
+}
+
+/// The loss, as that of a caller which was not let in.
+Loss Connection::turned_away(Loss loss, const char* why) const {
+    loss.caller = peer_address(fd_);
+    loss.turned_away = why;
+    return loss;
 }
 
 void Connection::digest() {
@@ -206,11 +217,13 @@ std::size_t Connection::digest_handshake(View bytes) {
     const std::size_t expected =
         (state_ == State::hello ? hello_size : 0) + (state_ == State::proof || initiator ? proof_size : 0);
     if (state_ == State::hello && bytes.size() >= hello_size && !handshake_.read_hello(bytes.first(hello_size))) {
-        if (!initiator && Handshake::is_of_some_version(bytes)) {  // so that the peer knows why it is not let in
-            enqueue(handshake_.hello());
+        Loss loss{0, false, "it does not speak this version of Tutti's protocol: use the same Tutti on all ranks"};
+        if (!initiator && Handshake::is_of_some_version(bytes)) {
+            enqueue(handshake_.hello());  // so that the peer knows why it is not let in
             flush();
+            loss = turned_away(loss, other_version);
         }
-        return lose("it does not speak this version of Tutti's protocol: use the same Tutti on all ranks"), 0;
+        return lose(loss), 0;
     }
     if (bytes.size() < expected) return 0;
     if (state_ == State::hello && !initiator) {
@@ -220,8 +233,10 @@ std::size_t Connection::digest_handshake(View bytes) {
         flush();
         return expected;
     }
-    if (!handshake_.check_proof(bytes.subspan(expected - proof_size, proof_size)))
-        return lose(Loss{0, true, "it has another secret"}), 0;
+    if (!handshake_.check_proof(bytes.subspan(expected - proof_size, proof_size))) {
+        const Loss loss{0, true, "it has another secret"};
+        return lose(initiator ? loss : turned_away(loss, other_secret)), 0;
+    }
     sealing_ = handshake_.outgoing();
     opening_ = handshake_.incoming();
     if (initiator) enqueue(handshake_.proof());

@@ -22,6 +22,11 @@ struct Loss {
     bool late = false;          // the peer's host took the connection, but its process did not answer in time
     bool ended = false;         // the peer's end closed or reset it; a reset may be the network's (may_heal())
     bool silent = false;        // the peer's host does not answer, or can't be reached
+
+    /// A caller that speaks Tutti's protocol was not let in: which address it called from (none: a process of this
+    /// host), and why. nullptr: there was none.
+    Address caller = {};
+    const char* turned_away = nullptr;
 };
 
 /// The owner of a connection. Called on the service thread. closed() says that the connection is lost; it is not called
@@ -106,6 +111,7 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     void attempt(Errand work);
     void lose(const Loss& loss);
     void lose(const char* why) { lose(Loss{0, false, why}); }
+    Loss turned_away(Loss loss, const char* why) const;
     void lose_errno(int error);
 
     Service& service_;

@@ -96,6 +96,10 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     const auto self = shared_from_this();
     const Rank rank = connection.peer;
     visitors_.erase(&connection);
+    if (loss.turned_away != nullptr)
+        turned_away_ =
+            text("; %s has called, and %s", loss.caller ? loss.caller.text().c_str() : "a process of this host",
+                 loss.turned_away);
     const auto seat = seats_.find(rank);
     if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
     seat->second.connection.reset();
@@ -295,8 +299,8 @@ void Directory::on_ask(const Ask& ask) {
                    "user with the same MASTER_ADDR, MASTER_PORT and TUTTI_SECRET?";
     std::string what;
     if (!missing.empty())
-        what =
-            text("%s of %d did not arrive within %g s%s", ranks_text(missing).c_str(), ranks_, seconds, where.c_str());
+        what = text("%s of %d did not arrive within %g s%s%s", ranks_text(missing).c_str(), ranks_, seconds,
+                    where.c_str(), turned_away_.c_str());
     else if (!unsettled.empty())
         what = text("all %d ranks arrived, but %s could not connect to the others within %g s", ranks_,
                     ranks_text(unsettled).c_str(), seconds);

@@ -118,6 +118,7 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     int settling_ = 0;                                                       // number of seats with a connection
     std::unordered_map<Connection*, std::shared_ptr<Connection>> visitors_;  // all connections, registered or not
     std::optional<Failure> failure_;
+    std::string turned_away_;   // for error texts: who has called last without being let in, and why; mostly empty
     Service::Later lingering_;  // closes a failed directory; allocated beforehand
     int sessions_ = 0;          // of this process that joined here
 };

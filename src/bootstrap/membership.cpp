@@ -273,9 +273,9 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (outlives(connection, loss)) return;
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank(), peer, loss.text);
     // A process that ends closes its connections, also over a network. Other errors are the network's.
-    const std::string what = loss.ended ? " died" : std::string(" can't be reached any more: ") + loss.text;
+    const std::string what = loss.ended ? name_of(peer) + " died" : unreachable(peer, loss.text);
     const bool silent = loss.silent && !connection.address().is_local();
-    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), loss.ended || silent, silent});
+    hear({tuttiRemoteError, peer, what, rank(), loss.ended || silent, silent});
     consensus_.broken(peer);
     call(peer);  // unless it counts as dead: an agreement with it goes on
 }

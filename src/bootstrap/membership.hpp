@@ -101,6 +101,10 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void send_news(Connection& connection);
     void on_note(const Note& note, const Connection* from);
     std::string name_of(Rank rank) const { return roster_.name(rank); }
+    /// The text of a fault that all ranks are told. It names both ends, since others may reach that rank.
+    std::string unreachable(Rank peer, const char* why) const {
+        return name_of(peer) + " can't be reached from " + name_of(rank()) + " any more: " + why;
+    }
 
     // liveness.cpp: deaths, faults and departures
     void look_at_process(Rank rank);

@@ -103,8 +103,8 @@ void Membership::stop_mending(Rank peer, const Loss& loss) {
         const std::string what = name_of(peer) + " died, or has given up, before all ranks had joined";
         return hear({tuttiRemoteError, peer, what, rank(), false, false});
     }
-    const std::string what = silent ? std::string(" can't be reached any more: ") + loss.text : " died";
-    hear({tuttiRemoteError, peer, name_of(peer) + what, rank(), true, silent});
+    const std::string what = silent ? unreachable(peer, loss.text) : name_of(peer) + " died";
+    hear({tuttiRemoteError, peer, what, rank(), true, silent});
     finish_if_idle();
 }
 

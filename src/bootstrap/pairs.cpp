@@ -81,8 +81,7 @@ void Membership::pair_lost(Rank peer, const Loss& loss) {
     if (const auto calling = calling_.find(peer); calling != calling_.end()) {
         if (!loss.silent) calling->second.unanswered_since = Clock::now();
         if (Clock::now() - calling->second.unanswered_since >= silence_limit())
-            return hear({tuttiRemoteError, peer, name_of(peer) + " can't be reached any more: " + silence_in_words,
-                         rank(), true, true});
+            return hear({tuttiRemoteError, peer, unreachable(peer, silence_in_words), rank(), true, true});
     }
     call_pair_again(peer);
 }

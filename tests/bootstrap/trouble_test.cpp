@@ -127,10 +127,11 @@ TEST_CASE("somebody with another secret is refused, and told so, and does no har
 
 TEST_CASE("a rank of another version is told so, and costs the others nothing") {
     using namespace bootstrap;
+    const char version = GENERATE('2', '9');  // older and newer
     const Identity identity = create_identity(Rendezvous::tcp_only);
     const Rendezvous m = Rendezvous::of(identity);
     Bytes hello = Handshake(m.secret, directory_tag, true).hello();
-    hello[6] = std::byte{'9'};
+    hello[6] = static_cast<std::byte>(version);
     const Fd outsider = connect_to(m.tcp);
     REQUIRE(eventually([&] { return send(outsider.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_size; }));
     Bytes answer(2 * hello_size);
@@ -167,6 +168,36 @@ TEST_CASE("a rank of another version is told so, and costs the others nothing") 
     });
     INFO(e);
     CHECK(has(e, wanted));
+}
+
+TEST_CASE("who waits for ranks that have called and were not let in is told where from, and why") {
+    using namespace bootstrap;
+    const bool other_version = GENERATE(false, true);
+    std::string from;
+    const std::string wanted = other_version ? " has called, and speaks another version of Tutti's protocol"
+                                             : " has called, and does not have this job's secret";
+    const std::string said = told_in_time(wanted, [&](std::chrono::milliseconds limit) {
+        const Identity identity = create_identity(Rendezvous::tcp_only);
+        Rendezvous elsewhere = Rendezvous::of(identity);
+        from = elsewhere.tcp.text();
+        from.resize(from.rfind(':') + 1);  // all are on this host
+        std::string told;
+        std::thread waits([&] { told = join_error(identity, 0, 2, limit); });
+        elsewhere.secret = Secret::random();
+        Bytes hello = Handshake(elsewhere.secret, directory_tag, true).hello();
+        hello[6] = std::byte{'2'};
+        const Fd outsider = other_version ? connect_to(elsewhere.tcp) : Fd();
+        if (other_version)
+            eventually([&] { return send(outsider.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_size; });
+        else
+            join_error(elsewhere.identity(), 1, 2, limit / 2);
+        waits.join();
+        return told;
+    });
+    INFO(said);
+    CHECK(has(said, "rank 1 of 2 did not arrive within "));
+    CHECK(has(said, "; " + from));
+    CHECK(has(said, wanted));
 }
 
 TEST_CASE("a port that is taken is named") {

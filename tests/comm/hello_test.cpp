@@ -67,6 +67,20 @@ TEST_CASE("what no rank can have packed is refused, wherever it is cut or change
     }
 }
 
+TEST_CASE("a rank of an older or a newer version is refused by both versions' names") {
+    for (const int version : {TUTTI_VERSION_CODE - 1, TUTTI_VERSION_CODE + 1}) {
+        Hello hello = some_hello();
+        hello.info.version = version;
+        std::string said;
+        try {
+            hello_from(packed(hello), 1, 0);
+        } catch (const Error& e) {
+            said = e.what();
+        }
+        CHECK(said == text("rank 1 uses version %d of Tutti, rank 0 version %d", version, TUTTI_VERSION_CODE));
+    }
+}
+
 TEST_CASE("a census of GPUs has all ranks in it, or none") {
     Census cpus, mixed;
     Hello cpu = some_hello(), gpu = some_hello();

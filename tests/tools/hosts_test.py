@@ -149,6 +149,14 @@ class Together(OnHosts):
         self.assertEqual(len(sent), 4, done.both)
         self.assertGreater(min(sent), 0.2 * sum(sent), done.both)  # each a quarter
 
+    def test_large_puts_and_gets_go_by_all_networks(self):
+        done = run("--rails", "2", TUTTI_SOCKET_IFNAME="eth", command=shell(
+            f"{PUT_CHECK} -n 5 --turns 3 && awk '/eth/ {{ print $1, $10 }}' /proc/net/dev"))
+        self.assertIn("2 ranks on cpu: OK", done.stdout)
+        sent = [int(by) for by in re.findall(r"^eth\d: (\d+)$", done.stdout, re.MULTILINE)]
+        self.assertEqual(len(sent), 4, done.both)
+        self.assertGreater(min(sent), 0.2 * sum(sent), done.both)  # rank 0 puts as much as rank 1 answers
+
     def test_puts(self):
         """By shared memory to the other rank of the host, over TCP to those of the other one."""
         for secret in ("0", "mac", "1"):
@@ -242,7 +250,8 @@ class Apart(OnHosts):
     def test_wrong_secret(self):
         done = run(command=shell(f"[ $RANK = 1 ] && export TUTTI_SECRET={'0' * 64}; exec {PERF} {' '.join(SMALL)}"),
                    TUTTI_INIT_TIMEOUT_MS="4000")
-        self.refused(done, "another secret")
+        self.refused(done, "another secret", r"rank 1 of 2 did not arrive within 4 s at .*; 10\.77\.0\.2:\d+ has "
+                                             "called, and does not have this job's secret")
 
     def test_port_is_taken(self):
         taken = ("import os, socket, sys; s = socket.create_server((os.environ['MASTER_ADDR'], 29500)); "
@@ -287,13 +296,22 @@ class Apart(OnHosts):
                            r"10\.99\.0\.1:\d+: Network is unreachable \(from eth0, 10\.77\.0\.1:\d+; "
                            r"TUTTI_SOCKET_IFNAME chooses others\)")
 
-    def behind_a_firewall(self, rank, which, **environment):
-        """What comes to that rank's host by the network is dropped: an expression of nft's, or all."""
-        rules = ["add table inet wall", "add chain inet wall in { type filter hook input priority 0; }",
-                 f"add rule inet wall in iifname eth0 {which} drop"]
+    def behind_a_firewall(self, rank, which, direction="input", after=0, command=f"{PERF} -b 8 -e 8 -T 20",
+                          **environment):
+        """What comes to that rank's host by the network, or goes from there, is dropped: an expression of nft's, or
+        all. After so many seconds. All ranks have to end by themselves, with an error."""
+        interface = "iifname" if direction == "input" else "oifname"
+        rules = ["add table inet wall", f"add chain inet wall way {{ type filter hook {direction} priority 0; }}",
+                 f"add rule inet wall way {interface} eth0 {which} drop"]
         self.needs("--largest", "1500")  # nft
-        done = run(command=shell(f"[ $RANK = {rank} ] && nft '{'; '.join(rules)}'; exec {PERF} -b 8 -e 8 -T 20"),
-                   **environment)
+        wall = f"nft '{'; '.join(rules)}'"
+        wall = f"(sleep {after}; {wall}) &" if after else f"{wall};"
+        done = run("--grace", "60", command=shell(
+            f"if [ $RANK = {rank} ]; then {wall} fi; {command}; code=$?; "
+            'echo "rank $RANK ended with $code"; exit $code'), **environment)
+        codes = dict(re.findall(r"rank (\d) ended with (\d+)$", done.stdout, re.MULTILINE))
+        self.assertEqual(sorted(codes), ["0", "1"], done.both)
+        self.assertTrue(all(0 < int(code) < 128 for code in codes.values()), done.both)
         return done
 
     def test_firewall_in_one_direction(self):
@@ -306,6 +324,39 @@ class Apart(OnHosts):
         self.refused(done, r"rank 1 of 2 did not arrive within 4 s at 10\.77\.0\.1:29500: have they started, and do "
                            "their hosts reach that address",
                      r"rank 1 could not reach the place where the ranks meet within 4 s \(10\.77\.0\.1:29500: ")
+
+    def test_firewall_that_lets_the_ranks_meet_in_one_direction_only(self):
+        here = r"10\.77\.0\.1:29500"
+        unreached = rf"rank 1 could not reach the place where the ranks meet within 4 s \({here}: "
+        for rank, which, direction in ((0, "", "output"), (1, "tcp flags & (syn | ack) == syn", "output")):
+            with self.subTest(rank=rank, direction=direction):
+                done = self.behind_a_firewall(rank, which, direction, TUTTI_INIT_TIMEOUT_MS="4000")
+                self.refused(done, rf"rank 1 of 2 did not arrive within 4 s at {here}: have they started, and do their "
+                                   "hosts reach that address", unreached)
+
+    def test_firewall_in_one_direction_that_comes_amid_a_run(self):
+        # By the connections for data or those for control, whichever notice first.
+        name = r"rank {} \(pid \d+ on host host{}\)"
+        silent = "its host acknowledges nothing any more: it is cut off"
+        lost = "|".join(rf"rank {a} lost its connection with {name.format(b, b)} \(10\.77\.0\.\d:\d+ to "
+                        rf"10\.77\.0\.\d:\d+\): {silent}|{name.format(b, b)} can't be reached from "
+                        rf"{name.format(a, a)} any more: {silent}" for a, b in ((0, 1), (1, 0)))
+        for rank, direction in ((0, "input"), (0, "output")):
+            with self.subTest(direction=direction):
+                done = self.behind_a_firewall(rank, "", direction, 2, f"{PERF} -b 1M -e 1M -n 1000000 -T 60",
+                                              TUTTI_SILENCE_MS="2000")
+                self.refused(done, f"rank 0: ({lost})", f"rank 1: ({lost})")
+
+    def test_large_packets_get_lost_amid_a_run(self):
+        done = self.behind_a_firewall(1, "meta length > 1480", "input", 2, f"{PERF} -b 1M -e 1M -n 1000000 -T 60",
+                                      TUTTI_SILENCE_MS="2000")
+        self.refused(done, r"rank [01] lost its connection with rank [01] \(pid \d+ on host host[01]\) \(10\.77.*: "
+                           "its host acknowledges nothing .* MTU")
+
+    def test_rank_twice(self):
+        done = run("--ranks", "1,2", command=shell(f"[ $RANK = 2 ] && RANK=1; exec {PERF} -b 8 -e 8"),
+                   TUTTI_INIT_TIMEOUT_MS="20000")
+        self.refused(done, r"rank 1 is there twice: as pid \d+ on host host1 and as pid \d+ on host host1")
 
     def test_name_that_does_not_resolve(self):
         done = run("--env", "MASTER_ADDR=nobody.invalid")

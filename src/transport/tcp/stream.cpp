@@ -12,12 +12,8 @@ namespace tutti::tcp {
 namespace {
 
 std::string ends_of(const Fd& fd) {
-    sockaddr_storage peer{};
-    socklen_t size = sizeof peer;
-    std::string there = "?";
-    if (getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0)
-        there = bootstrap::Address::from(reinterpret_cast<sockaddr*>(&peer)).text();
-    return bootstrap::bound_address(fd).text() + " to " + there;
+    const bootstrap::Address peer = bootstrap::peer_address(fd);
+    return bootstrap::bound_address(fd).text() + " to " + (peer ? peer.text() : "?");
 }
 
 /// Whether the errno means that the peer's host was silent. The kernel reports an ICMP error that it got meanwhile
