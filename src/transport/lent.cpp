@@ -98,17 +98,32 @@ std::size_t AwaitedMemory::unanswered(Rank peer) {
     return static_cast<std::size_t>(std::ranges::count(found->second, false, &Get::answered));
 }
 
+/// The oldest get from that peer that is not complete; nullptr if there is none. Hold mutex_.
+AwaitedMemory::Get* AwaitedMemory::next(Rank peer) {
+    const auto found = gets_.find(peer);
+    if (found == gets_.end()) return nullptr;
+    const auto get = std::ranges::find(found->second, false, &Get::answered);
+    return get == found->second.end() ? nullptr : &*get;
+}
+
 bool AwaitedMemory::fill(Rank peer, std::span<const std::byte> data) {
     const std::lock_guard lock(mutex_);
-    const auto found = gets_.find(peer);
-    if (found == gets_.end()) return false;
-    const auto get = std::ranges::find(found->second, false, &Get::answered);
-    if (get == found->second.end()) return false;
-    if (data.size() > get->rest.size() || (data.empty() && !get->rest.empty())) return false;
+    Get* const get = next(peer);
+    if (get == nullptr || data.size() > get->rest.size() || (data.empty() && !get->rest.empty())) return false;
     std::ranges::copy(data, get->rest.begin());
-    get->rest = get->rest.subspan(data.size());
-    get->answered = get->rest.empty();
+    get->go_on(data.size());
     return true;
+}
+
+std::span<std::byte> AwaitedMemory::wanted(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    const Get* const get = next(peer);
+    return get == nullptr ? std::span<std::byte>() : get->rest;
+}
+
+void AwaitedMemory::filled(Rank peer, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (Get* const get = next(peer)) get->go_on(std::min(bytes, get->rest.size()));
 }
 
 }  // namespace tutti

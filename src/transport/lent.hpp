@@ -88,12 +88,21 @@ class AwaitedMemory {
 
     /// Takes the next answer from that peer. False if nothing, or less, was asked for.
     bool fill(Rank peer, std::span<const std::byte> data);
+    /// Where the next answer from that peer goes; empty if there is none to come.
+    std::span<std::byte> wanted(Rank peer);
+    /// An adapter has written the next answer there: so many bytes. Without effect after forget_all().
+    void filled(Rank peer, std::size_t bytes);
 
   private:
     struct Get {
         std::span<std::byte> rest;  // not filled yet
         bool answered = false;
+        void go_on(std::size_t bytes) {
+            rest = rest.subspan(bytes);
+            answered = rest.empty();
+        }
     };
+    Get* next(Rank peer);
     std::mutex mutex_;                      // guards gets_ and is held while data are copied
     std::map<Rank, std::deque<Get>> gets_;  // by peer, the oldest first
 };

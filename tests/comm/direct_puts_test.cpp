@@ -1,5 +1,6 @@
 // Puts over adapters: which of them these write into the window themselves, and that it can't be told from the data.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -22,12 +23,12 @@ constexpr size_t room = 1'500'000;
 /// Two ranks that this thread drives. Rank 0 puts into rank 1's window, of memory that adapters take.
 struct PutPair {
     const Adapters adapters{"verbs"};
-    std::vector<tuttiComm_t> comms = make_comms(2, "verbs");
+    std::vector<tuttiComm_t> comms;
     unsigned char *memory = nullptr, *source = nullptr;
     tuttiWindow_t windows[2] = {};
     std::vector<unsigned char> expected = std::vector<unsigned char>(room);
 
-    PutPair() {
+    explicit PutPair(int timeout_ms = 0) : comms(make_comms(2, "verbs", timeout_ms)) {
         must_succeed(tuttiMemAlloc(reinterpret_cast<void**>(&memory), room), "memory");
         must_succeed(tuttiMemAlloc(reinterpret_cast<void**>(&source), room), "memory");
         std::fill_n(memory, room, 0);
@@ -225,6 +226,79 @@ TEST_CASE("an adapter reads long gets a piece at a time, alone and in groups, an
     CHECK(are_right());
     CHECK(later == fresh);
     CHECK(pair.wait(1) == tuttiSuccess);
+}
+
+TEST_CASE("an adapter reads straight to memory that it knows, alone and in groups, also while connections break",
+          "[at once]") {
+    PutPair pair;
+    pair.introduce();
+    const bool breaks = GENERATE(false, true);
+    fake_verbs().cut_every = 7;
+    fake_verbs().cuts = breaks ? 12 : 0;
+    for (size_t i = 0; i < room; ++i) pair.memory[i] = pair.expected[i] = static_cast<unsigned char>(i * 31 + i / 253);
+    size_t wanted = 2 * room;
+    for (int tries = 0; (read_from_peers(pair.source) < wanted || fake_verbs().cuts > 0) && tries < 2000; ++tries) {
+        std::fill_n(pair.source, room, 0);
+        if (tries % 2 == 0) {
+            REQUIRE(pair.get(pair.source + 3, room - 5, 2) == tuttiSuccess);
+            REQUIRE(std::equal(pair.source + 3, pair.source + room - 2, pair.memory + 2));
+            continue;
+        }
+        constexpr size_t part = room / 3;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        for (const size_t at : {2 * part, size_t{0}, part})
+            REQUIRE(pair.get(pair.source + at, part, at) == tuttiSuccess);
+        REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+        REQUIRE(std::equal(pair.source, pair.source + 3 * part, pair.memory));
+    }
+    CHECK(read_from_peers(pair.source) >= wanted);
+    CHECK(fake_verbs().cuts == 0);
+}
+
+TEST_CASE("a long put is written by all adapters of a link") {
+    PutPair pair;
+    pair.introduce();
+    const auto sent = [] { return std::array{fake_verbs_tally().writes[0], fake_verbs_tally().writes[1]}; };
+    std::array<int, 2> before{}, after{};
+    for (int tries = 0; tries < 100 && (after[0] - before[0] < 3 || after[1] - before[1] < 3); ++tries) {
+        before = sent();
+        std::fill_n(pair.source, room, static_cast<unsigned char>(tries));
+        pair.put(pair.source, room, 0);  // six pieces
+        REQUIRE(pair.wait(1) == tuttiSuccess);
+        REQUIRE(pair.is_right());
+        after = sent();
+    }
+    CHECK((after[0] - before[0] >= 3 && after[1] - before[1] >= 3));
+    CHECK(written_by_peers(pair.memory) > room);
+}
+
+TEST_CASE("long puts by several adapters come whole although connections break") {
+    PutPair pair;
+    pair.introduce();
+    fake_verbs().cut_every = 5;
+    fake_verbs().cuts = 25;
+    for (int round = 0; round < 40; ++round) {
+        for (size_t i = 0; i < room; i += 1000) pair.source[i] = static_cast<unsigned char>(i / 1000 + round);
+        pair.put(pair.source, room, 0);
+        REQUIRE(pair.wait(1) == tuttiSuccess);
+        REQUIRE(pair.is_right());
+    }
+    CHECK(fake_verbs().cuts == 0);
+}
+
+TEST_CASE("a get that ends in time leaves no adapter that would still write to its memory") {
+    PutPair pair(500);
+    pair.introduce();
+    fake_verbs().reads_wait = true;
+    tuttiStream_t stream;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(tuttiGet(pair.source, room, tuttiUint8, 1, pair.windows[0], 0, 0, 0, pair.comms[0], stream) ==
+            tuttiSuccess);
+    CHECK(tuttiStreamSynchronize(stream) != tuttiSuccess);
+    CHECK(mentions(pair.comms[0], {"rank 0 waited 0.5 s for 1500000 of the 1500000 bytes that it gets from rank 1"}));
+    CHECK(reads_under_way() == 0);
+    fake_verbs().reads_wait = false;
+    REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
 }
 
 TEST_CASE("a rank that has given up lets no adapter write to its windows any more") {

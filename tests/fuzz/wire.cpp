@@ -193,9 +193,17 @@ class Rank0 {
         if (body != nullptr) std::memcpy(frame.data() + sizeof h, body, bytes);
         static_cast<void>(::send(peer_.get(), frame.data(), sizeof h + bytes, MSG_NOSIGNAL | MSG_DONTWAIT));
     }
+    /// The number of the next message of a channel.
+    std::uint32_t next_of(int channel) {
+        const Fifo& in = *ends_.inlet(channel).fifo;
+        std::uint32_t number = in.released.load();
+        while (in.cells[number % fifo_depth].turn.load() == number + 1) ++number;
+        return number;
+    }
     /// A put, a request or an answer that is nearly right.
     void make_one_sided(Header& h, std::span<std::byte> body) {
         h.channel = static_cast<std::uint8_t>(one_sided_channel + in_.below(2));
+        h.signature = next_of(h.channel) + (in_.below(4) == 1 ? in_.below(20) - 2 : 0);
         if (h.channel == answer_channel) {
             if (in_.flag() && arena_.awaited().state(1).asked < 3)
                 arena_.awaited().expect(1, std::span(own_).subspan(guard, in_.below(own_bytes + 1)));

@@ -212,11 +212,12 @@ void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_
         throw std::runtime_error(std::string(name_of(c.what)) + " wrote outside of its buffer");
 }
 
-std::vector<tuttiComm_t> make_comms(int ranks, const char* transport) {
+std::vector<tuttiComm_t> make_comms(int ranks, const char* transport, int timeout_ms) {
     std::vector<tuttiComm_t> comms(static_cast<std::size_t>(ranks));
     if (transport == nullptr) return must_succeed(tuttiCommInitAll(comms.data(), ranks, nullptr), "init"), comms;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.transport = transport;
+    if (timeout_ms > 0) config.timeoutMs = timeout_ms;
     const tuttiUniqueId id = new_id();
     must_succeed(tuttiGroupStart(), "tuttiGroupStart");
     for (int rank = 0; rank < ranks; ++rank)

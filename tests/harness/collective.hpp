@@ -34,7 +34,7 @@ const char* name_of(Case::What what);
 void run_case(const Case& c, tuttiComm_t comm, int rank, int ranks, tuttiStream_t stream = nullptr);
 
 /// Makes a communicator whose ranks are all in this process. Returns their handles.
-std::vector<tuttiComm_t> make_comms(int ranks, const char* transport = nullptr);
+std::vector<tuttiComm_t> make_comms(int ranks, const char* transport = nullptr, int timeout_ms = 0);
 
 /// Throws if there is none.
 tuttiUniqueId new_id();

@@ -51,6 +51,7 @@ struct Region : ibv_mr {
     std::byte* gpu = nullptr;  // where the adapter sees it, if it is a GPU's
     int access = 0;
     std::size_t written = 0, read = 0;  // bytes, by peers
+    std::size_t fetched = 0;            // bytes, from peers
 };
 std::map<std::uint32_t, Region*> regions;
 
@@ -160,7 +161,7 @@ void break_off(Pair& pair) {
 ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     const ibv_sge& piece = request.sg_list[0];
     const bool in_request = (request.send_flags & IBV_SEND_INLINE) != 0;
-    const Region* const own = in_request ? nullptr : find_region(piece.lkey, piece.addr, piece.length);
+    Region* const own = in_request ? nullptr : find_region(piece.lkey, piece.addr, piece.length);
     const bool is_own = own != nullptr && own->context == from.context;
     if (in_request ? piece.length > from.inline_bytes : !is_own) return IBV_WC_LOC_PROT_ERR;
     const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -191,6 +192,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     if (reads) {
         std::memcpy(at(own, piece.addr), at(theirs, request.wr.rdma.remote_addr), piece.length);
         theirs->read += piece.length;
+        own->fetched += piece.length;
         return IBV_WC_SUCCESS;
     }
     move(piece, own, request, theirs);
@@ -222,12 +224,17 @@ bool perform(Pair& pair, const ibv_send_wr& request) {
     return status == IBV_WC_SUCCESS;
 }
 
+bool is_read(const Posted& posted) {
+    return posted.request.opcode == IBV_WR_RDMA_READ;
+}
+
 /// One request of any connection that has some. False if there is none.
 bool advance_wire() {
     static std::minstd_rand random;
     std::vector<Pair*> busy;
     for (const auto& [number, pair] : pairs)
-        if (!pair->on_wire.empty()) busy.push_back(pair);
+        if (!pair->on_wire.empty() && !(fake_verbs().reads_wait && is_read(pair->on_wire.front())))
+            busy.push_back(pair);
     if (busy.empty()) return false;
     Pair& pair = *busy[random() % busy.size()];
     Posted next = std::move(pair.on_wire.front());
@@ -512,6 +519,22 @@ std::size_t read_by_peers(const void* memory) {
     std::size_t all = 0;
     for (const auto& [key, region] : regions)
         if (holds(*region, memory, 1)) all += region->read;
+    return all;
+}
+
+std::size_t read_from_peers(const void* memory) {
+    const std::lock_guard lock(mutex);
+    std::size_t all = 0;
+    for (const auto& [key, region] : regions)
+        if (holds(*region, memory, 1)) all += region->fetched;
+    return all;
+}
+
+std::size_t reads_under_way() {
+    const std::lock_guard lock(mutex);
+    std::size_t all = 0;
+    for (const auto& [number, pair] : pairs)
+        all += static_cast<std::size_t>(std::ranges::count_if(pair->on_wire, is_read));
     return all;
 }
 

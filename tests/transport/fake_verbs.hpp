@@ -41,6 +41,7 @@ struct FakeVerbs {
     Knob<int> frames = 1000000;             // writes with immediate before the network is cut
     Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
     Knob<bool> apart = false;               // requests take their time, and connections overtake each other
+    Knob<bool> reads_wait = false;          // apart: reads of peers' memory are not carried out
     Knob<bool> misplace = false;            // the peer writes immediates of its own making
     Knob<std::uint8_t> address = 3;         // ports are 10.1.2.address
     Knob<std::uint16_t> pkey = 0x8001;      // entry 1 of the table of partition keys; entry 2 is empty
@@ -79,6 +80,10 @@ std::uint32_t key_to(const void* memory);
 /// How many bytes peers have written to, or read from, the regions that hold that byte.
 std::size_t written_by_peers(const void* memory);
 std::size_t read_by_peers(const void* memory);
+/// How many bytes their own adapter has read from peers to the regions that hold that byte.
+std::size_t read_from_peers(const void* memory);
+/// How many reads are posted and were not carried out (FakeVerbs::apart).
+std::size_t reads_under_way();
 
 /// What FakeVerbs::late has kept back is there: the flush of a GPU.
 void land();

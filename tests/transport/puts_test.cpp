@@ -95,7 +95,7 @@ struct Asker {
         REQUIRE(peer.ready(!inlined));
         std::memset(inlined ? peer.cell().payload : peer.slot(), 0x5a, bytes);
         peer.commit(inlined ? Kind::inlined : Kind::slot, static_cast<std::uint32_t>(bytes), 0);
-        puts.take_answer(in);
+        puts.take_answers(in);
     }
     /// Nothing else is.
     bool written(std::size_t bytes) const {
@@ -394,21 +394,28 @@ TEST_CASE("a peer is told once of each window that it has put into by a slot, if
     CHECK_FALSE(window.puts.has_window());  // small ones are copied all the same
     window.put(header(0), 40, false);
     window.put(header(0), 40, false);
-    const std::optional<WindowKey> told = window.puts.next_window(&adapter);
+    const void* const its[] = {&adapter};
+    const void* const others[] = {&another};
+    const std::optional<WindowKey> told = window.puts.next_window(its);
     REQUIRE(told);
     CHECK((told->address == reinterpret_cast<std::uintptr_t>(window.memory.data() + 80) && told->offset == 16));
     CHECK((told->bytes == 32 && told->gate == gate && told->key == key && told->remote_key == 99));
     CHECK_FALSE(window.puts.has_window());
-    CHECK_FALSE(window.puts.next_window(&adapter));
+    CHECK_FALSE(window.puts.next_window(its));
     window.puts.forget_windows();
     window.put(header(0), 40, false);
-    CHECK_FALSE(window.puts.next_window(&another));
+    CHECK_FALSE(window.puts.next_window(others));
     CHECK(registered == 1);
     window.mine->lent().take_back(gate);
     CHECK(registered == 0);  // before take_back() returns
     lend(gate, key + 1);
     window.put({0, gate, key + 1, 0, 1, 0, 0, {}}, 40, false);
-    CHECK(window.puts.next_window(&adapter)->key == key + 1);
+    const void* const two[] = {&another, &adapter, &adapter};
+    CHECK(window.puts.next_window(two)->way == 1);
+    CHECK(window.puts.has_window());
+    const std::optional<WindowKey> again = window.puts.next_window(two);
+    CHECK((again->way == 2 && again->key == key + 1 && again->remote_key == 99));
+    CHECK_FALSE(window.puts.has_window());
     window.mine->lent().take_all_back();
     CHECK(registered == 0);
 }
@@ -431,17 +438,44 @@ struct Origin {
         return {header(offset), std::span(data).first(bytes)};
     }
     DirectPuts::Way way(const PutMessage& put, std::uint32_t credits, RemoteMemory* place = nullptr) const {
-        RemoteMemory to{};
-        const DirectPuts::Way way = puts.way_of(put, next, credits, to);
-        if (place != nullptr) *place = to;
-        return way;
+        const DirectPuts::Route route = puts.route_of(put, next, credits, 1);
+        if (place != nullptr) *place = route.to;
+        return route.way;
+    }
+    /// -1: later; else the rail.
+    int rail(std::uint64_t offset, std::size_t bytes, std::uint32_t credits, unsigned ways) {
+        const PutMessage put = message(offset, bytes);
+        const DirectPuts::Route route = puts.route_of(put, next, credits, ways);
+        if (route.way == DirectPuts::Way::later) return -1;
+        CHECK(route.way == DirectPuts::Way::by_adapter);
+        puts.sent(put, next++, route);
+        return static_cast<int>(route.rail);
     }
     DirectPuts::Way send(std::uint64_t offset, std::size_t bytes, std::uint32_t credits) {
         const PutMessage put = message(offset, bytes);
-        const DirectPuts::Way its = way(put, credits);
-        if (its != DirectPuts::Way::later) puts.sent(put, next++, its);
-        return its;
+        const DirectPuts::Route its = puts.route_of(put, next, credits, 1);
+        if (its.way != DirectPuts::Way::later) puts.sent(put, next++, its);
+        return its.way;
     }
+};
+
+}  // namespace
+
+namespace {
+
+/// An adapter of this rank that reads to one memory beside slots.
+class Reader : public NetEndpoint {
+  public:
+    const std::byte* memory = nullptr;
+    bool reads_to(int, const std::byte* to, std::size_t) override { return to == memory; }
+    std::vector<std::byte> offer() override { return {}; }
+    void meet(std::span<const std::byte>) override {}
+    bool has_room() const override { return true; }
+    void queue(const Header&, const std::byte*, bool) override {}
+    bool is_empty() const override { return true; }
+    bool send() override { return false; }
+    bool receive(Recipient&) override { return false; }
+    std::string describe() const override { return ""; }
 };
 
 }  // namespace
@@ -490,7 +524,8 @@ TEST_CASE("a put waits for the credit of an earlier one that the engine copies t
     for (int i = 0; i < 40; ++i)  // adapters keep their order
         CHECK(origin.send(1000, 100, std::max(first + 4, origin.next - 3)) == Way::by_adapter);
     REQUIRE(origin.send(1000, 10, origin.next) == Way::by_engine);
-    origin.puts.sent(origin.message(1000, 10), origin.next - 1, Way::by_adapter);  // again, after an endpoint failed
+    // Again, after an endpoint failed.
+    origin.puts.sent(origin.message(1000, 10), origin.next - 1, {Way::by_adapter, 0, {50'000, 10, 99}});
     CHECK(origin.send(1000, 100, origin.next - 1) == Way::by_adapter);
 }
 
@@ -515,7 +550,7 @@ TEST_CASE("adapters read for a get that is alone or long, once all that the engi
     CHECK_FALSE(reads(1100, 0, first, nullptr));  // it waits for the puts before it
     CHECK_FALSE(reads(2900, 101, first, nullptr));
     CHECK(origin.learn({50'000, 1000, 2 * slot_bytes, gate, key, 99, 0}));
-    CHECK((reads(1000, slot_bytes + 1, first, &from) && from.bytes == slot_bytes));  // the first piece
+    CHECK((reads(1000, slot_bytes + 1, first, &from) && from.bytes == slot_bytes + 1));
     REQUIRE(origin.send(5000, 10, first) == DirectPuts::Way::by_engine);
     CHECK_FALSE(reads(1100, 300, first, nullptr));  // also of other bytes
     CHECK(reads(1100, 300, first + 1, nullptr));
@@ -534,16 +569,142 @@ TEST_CASE("adapters read for a get that is alone or long, once all that the engi
     std::uint64_t bytes = 500;
     std::memcpy(request.payload, &asked, sizeof asked);
     std::memcpy(request.payload + sizeof asked, &bytes, sizeof bytes);
-    origin.puts.begin_to_read(300);
-    const std::vector<std::byte> came(300, std::byte{8});
-    CHECK(origin.puts.has_read(came.data(), request));
+    Reader adapter;
+    std::vector<std::byte> slot(slot_bytes, std::byte{8});
+    from.bytes = 300;
+    CHECK(origin.puts.begin_to_read(adapter, one_sided_channel, slot.data(), from).data() == slot.data());
+    CHECK((origin.puts.is_reading() && !origin.puts.reads_in_place()));
+    CHECK(origin.puts.has_read(request));
     std::memcpy(&asked, request.payload, sizeof asked);
     std::memcpy(&bytes, request.payload + sizeof asked, sizeof bytes);
     CHECK((asked.offset == 1400 && bytes == 200));
-    CHECK((origin.puts.reading() == 0 && to[0] == std::byte{8} && to[299] == std::byte{8}));
+    CHECK((!origin.puts.is_reading() && to[0] == std::byte{8} && to[299] == std::byte{8}));
     CHECK(origin.awaited.state(1).answered);
     origin.awaited.forget_all();
-    origin.puts.begin_to_read(200);
-    CHECK_FALSE(origin.puts.has_read(came.data(), request));  // this rank has given up
+    from.bytes = 200;
+    origin.puts.begin_to_read(adapter, one_sided_channel, slot.data(), from);
+    CHECK_FALSE(origin.puts.has_read(request));  // this rank has given up
     CHECK(to[300] == std::byte{0});
+}
+
+TEST_CASE("adapters read to where a get wants its data if they know that memory, in long pieces") {
+    Origin origin;
+    const std::uint64_t all = (std::uint64_t{16} << 20) + 100;
+    std::vector<std::byte> to(all + 1), slot(slot_bytes);
+    origin.awaited.expect(1, std::span(to).first(all));
+    REQUIRE(origin.learn({50'000, 0, all, gate, key, 99, 0}));
+    Reader adapter;
+    Cell request{};
+    PutHeader asked = header(0);
+    asked.asks = 1;
+    std::memcpy(request.payload, &asked, sizeof asked);
+    std::memcpy(request.payload + sizeof asked, &all, sizeof all);
+    const auto next = [&](const std::byte* known) {
+        adapter.memory = known;
+        PutMessage message{{}, {request.payload + sizeof asked, sizeof all}};
+        std::memcpy(&message.header, request.payload, sizeof asked);
+        RemoteMemory from{};
+        REQUIRE(origin.puts.reads(message, origin.next, first_message, 1, from));
+        const std::span<std::byte> place = origin.puts.begin_to_read(adapter, one_sided_channel, slot.data(), from);
+        CHECK(place.size() == from.bytes);
+        return std::pair(place.data(), from);
+    };
+    const auto first = next(to.data());
+    CHECK((first.first == to.data() && first.second.bytes == std::uint32_t{16} << 20));
+    CHECK(first.second.address == 50'000);
+    CHECK(origin.puts.reads_in_place());
+    CHECK(origin.puts.has_read(request));
+    CHECK(origin.awaited.state(1).missing == 100);
+    const auto other = next(nullptr);  // after a detour to an adapter that does not know it
+    CHECK((other.first == slot.data() && other.second.bytes == 100));
+    origin.puts.forget();
+    CHECK_FALSE(origin.puts.reads_in_place());
+    REQUIRE(origin.learn({50'000, 0, all, gate, key, 99, 0}));
+    const auto rest = next(to.data() + (std::size_t{16} << 20));
+    CHECK((rest.first == to.data() + (std::size_t{16} << 20) && rest.second.address == 50'000 + (16U << 20)));
+    CHECK_FALSE(origin.puts.has_read(request));
+    CHECK(origin.awaited.state(1).answered);
+}
+
+TEST_CASE("long puts go by one rail after the other, and those that overlap by the same") {
+    Origin origin;
+    constexpr std::size_t length = DirectPuts::least_spread;
+    origin.data.resize(4 * length);
+    REQUIRE(origin.learn({1'000'000, 0, 8 * length, gate, key, 99, 0}));
+    const std::uint32_t first = first_message;
+    const auto put = [&](std::size_t at, std::size_t bytes, std::uint32_t credits) {
+        return origin.rail(at * length, bytes, credits, 2);
+    };
+    origin.next += first % 2;
+    const std::uint32_t begin = origin.next;
+    CHECK((put(0, length, begin) == 0 && put(1, length, begin) == 0));  // no key is known by the other rail
+    REQUIRE(origin.learn({1'000'000, 0, 8 * length, gate, key, 98, 1}));
+    CHECK((put(2, length, begin) == 0 && put(3, length, begin) == 1 && put(4, length, begin) == 0));
+    CHECK(put(5, length - 1, begin) == 0);              // a short one
+    CHECK((put(3, 100, begin) == 1 && put(4, length, begin) == 0));  // after those that it overlaps
+    CHECK((put(0, 100, begin) == 0 && put(3, 2 * length, begin) == -1));
+    CHECK(put(3, 2 * length, begin + 7) >= 0);  // all but a short one have their credits
+    const std::uint64_t bytes = 100;
+    PutMessage request{header(0), std::as_bytes(std::span(&bytes, 1))};
+    request.header.asks = 1;
+    std::vector<std::byte> to(100);
+    origin.awaited.expect(1, to);
+    RemoteMemory from{};
+    origin.next += origin.next % 2 == 0;
+    const std::uint32_t before = origin.next;
+    REQUIRE(put(6, length, before) == 1);
+    CHECK_FALSE(origin.puts.reads(request, origin.next, before, 1, from));
+    CHECK(origin.puts.reads(request, origin.next, before + 1, 1, from));
+    CHECK_FALSE(origin.learn({1'000'000, 0, length, gate, key, 98, 1000}));
+}
+
+TEST_CASE("messages that overtake others are taken in their turn, once, and as far as there is room") {
+    std::shared_ptr<Arena> mine = Arena::make(2, false), inbox = Arena::make(1, false);
+    Early early;
+    Channel channel;
+    channel.early = &early;
+    channel.open(one_sided_channel, mine->wire(1, one_sided_channel, nullptr),
+                 inbox->wire(0, one_sided_channel, &mine->page().wake_up));
+    Receiver reader(channel.in, first_message);
+    const auto begin = [&](std::uint32_t number, bool slot) {
+        Header h{};
+        h.what = What::message;
+        h.channel = one_sided_channel;
+        h.signature = first_message + number;
+        h.in_slot = slot;
+        h.bytes = 8;
+        const char* why = nullptr;
+        std::byte* const place = channel.begin(h, why);
+        CHECK((place != nullptr || why != nullptr));
+        if (place != nullptr) std::memcpy(place, &number, sizeof number);
+        return std::pair(place != nullptr, h);
+    };
+    const auto read = [&](bool slot) {
+        REQUIRE(reader.ready());
+        CHECK((reader.cell().kind == Kind::slot) == slot);
+        std::uint32_t number = 0;
+        std::memcpy(&number, slot ? reader.slot() : reader.cell().payload, sizeof number);
+        reader.release();
+        return number;
+    };
+    const auto second = begin(1, true), third = begin(2, false), first = begin(0, true);
+    REQUIRE((first.first && second.first && third.first));
+    CHECK_FALSE(begin(1, true).first);  // it is under way
+    channel.finish(third.second);
+    channel.finish(second.second);
+    CHECK_FALSE(begin(2, false).first);  // it has come
+    CHECK_FALSE(reader.ready());
+    CHECK(channel.received == first_message);
+    CHECK((!begin(slot_depth, true).first && !begin(fifo_depth, false).first && begin(slot_depth, false).first));
+    channel.finish(first.second);
+    CHECK(channel.received == first_message + 3);
+    CHECK((read(true) == 0 && read(true) == 1 && read(false) == 2));
+    CHECK_FALSE(begin(1, true).first);  // it was taken
+    CHECK_FALSE(begin(slot_depth, false).first);
+    early.forget();  // the connections broke
+    const auto next = begin(3, true), again = begin(slot_depth, true);
+    REQUIRE((next.first && again.first));
+    channel.finish(again.second);
+    channel.finish(next.second);
+    CHECK((read(true) == 3 && read(true) == slot_depth));
 }

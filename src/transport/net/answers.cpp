@@ -15,9 +15,10 @@ bool Ends::answer() {
 /// Tells the peer of windows into which its adapter may write.
 void Ends::tell_windows() {
     Channel& channel = channels_[one_sided_channel];
-    const void* const adapter = endpoint_->adapter_of(one_sided_channel);
-    while (adapter != nullptr && endpoint_->has_room()) {
-        const std::optional<WindowKey> window = puts_.next_window(adapter);
+    std::vector<const void*> adapters(endpoint_->ways());
+    for (unsigned way = 0; way < adapters.size(); ++way) adapters[way] = endpoint_->adapter_by(way);
+    while (adapters.front() != nullptr && endpoint_->has_room()) {
+        const std::optional<WindowKey> window = puts_.next_window(adapters);
         if (!window) return;
         Header h = channel.header(What::window);
         h.bytes = sizeof *window;

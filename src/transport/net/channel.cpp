@@ -48,7 +48,7 @@ Header Channel::take_message() {
     Header h = header(What::message);
     h.in_slot = cell.kind == Kind::slot || cell.kind == Kind::reference;
     h.bytes = cell.bytes;
-    h.signature = cell.signature;
+    h.signature = early != nullptr ? taken : cell.signature;
     h.call = out.fifo->call.get();
     go_to(taken + 1);
     told = h.credit;
@@ -60,11 +60,11 @@ Header Channel::take_message() {
 bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
     const Cell& cell = out.fifo->cells[taken % fifo_depth];
     const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
-    RemoteMemory to;
-    const DirectPuts::Way way = direct->way_of(put, taken, credits, to);
+    const auto [way, rail, to] = direct->route_of(put, taken, credits, endpoint.ways());
     if (way == DirectPuts::Way::later) return false;
-    direct->sent(put, taken, way);
+    direct->sent(put, taken, {way, rail, to});
     Header h = take_message();
+    h.row = rail;
     h.awaited = cell.kind == Kind::reference;
     if (h.awaited == 1 && (way == DirectPuts::Way::by_engine || !endpoint.knows(put.data.data(), put.data.size()))) {
         copy_to_slot(put, slot);
@@ -77,7 +77,8 @@ bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
         return endpoint.queue(h, h.in_slot == 1 ? slot : cell.payload), true;
     }
     // The message lies in a cell, of which the reader thinks that there are many. Its slot is free with its credit.
-    if (unread >= due_in_slots) h.awaited = 1;
+    // One that has gone by another rail may be in the way of later ones.
+    if (unread >= due_in_slots || rail > 0) h.awaited = 1;
     struct {
         PutHeader header;
         std::uint64_t bytes;
@@ -85,7 +86,7 @@ bool Channel::send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot) {
     body.header.written = 1;
     h.in_slot = 0;
     h.bytes = sizeof body;
-    endpoint.write_to(h, reinterpret_cast<const std::byte*>(&body), put.data, slot, to);
+    endpoint.write_to(h, reinterpret_cast<const std::byte*>(&body), put.data, to);
     return true;
 }
 
@@ -104,21 +105,21 @@ std::size_t Channel::unsent_requests() const {
 bool Channel::send_request(NetEndpoint& endpoint, const PutMessage& request, std::byte* slot) {
     const std::uint32_t credits = out.fifo->released.load(std::memory_order_acquire), unread = taken + 1 - credits;
     Cell& cell = out.fifo->cells[taken % fifo_depth];
-    if (direct->reading() == 0) {
+    if (!direct->is_reading()) {
         RemoteMemory from;
         if (!out.on_device && direct->reads(request, taken, credits, unsent_requests(), from)) {
-            direct->begin_to_read(from.bytes);
-            return endpoint.read_from(number, {slot, from.bytes}, from), false;
+            const std::span<std::byte> to = direct->begin_to_read(endpoint, number, slot, from);
+            return endpoint.read_from(number, to, from), false;
         }
-        direct->sent(request, taken, DirectPuts::Way::by_engine);
+        direct->sent(request, taken, {});
         return endpoint.queue(take_message(), cell.payload), true;
     }
     if (!endpoint.take_read(number)) return false;
-    if (direct->has_read(slot, cell)) return send_request(endpoint, *read_own_put(cell, slot), slot);
+    if (direct->has_read(cell)) return send_request(endpoint, *read_own_put(cell, slot), slot);
     const PutMessage nothing{};  // in place of the request, which must not be sent if another endpoint takes over
     std::memcpy(cell.payload, &nothing.header, sizeof nothing.header);
     cell.bytes = sizeof nothing.header;
-    direct->sent(nothing, taken, DirectPuts::Way::by_engine);
+    direct->sent(nothing, taken, {});
     Header h = take_message();
     h.awaited = unread >= due_in_slots;
     return endpoint.queue(h, cell.payload), true;
@@ -182,15 +183,26 @@ bool Channel::send_posted_receives(NetEndpoint& known) {
     return queued;
 }
 
-bool Channel::send(Endpoint& endpoint, NetEndpoint* known) {
+/// The socket by which the next message goes. Long ones that may overtake each other go by one after the other.
+Endpoint* Channel::way_of_next(Endpoint& own, std::span<Endpoint* const> all) const {
+    const Cell& cell = out.fifo->cells[taken % fifo_depth];
+    if (all.size() < 2 || cell.kind != Kind::slot || cell.bytes < DirectPuts::least_spread) return &own;
+    for (std::size_t i = 0; i < all.size(); ++i)
+        if (Endpoint* const way = all[(taken + i) % all.size()]; way->has_room()) return way;
+    return &own;
+}
+
+bool Channel::send(Endpoint& endpoint, NetEndpoint* known, std::span<Endpoint* const> all) {
     bool queued = false;
     if (known == nullptr)
         posted = in.fifo->posted.load(std::memory_order_relaxed);  // of no use to sockets
     else if (in.fifo->posted.load(std::memory_order_relaxed) != posted)
         queued = send_posted_receives(*known);
-    while (endpoint.has_room() && has_message()) {
+    while (has_message()) {
+        Endpoint* const way = known != nullptr ? &endpoint : way_of_next(endpoint, all);
+        if (!way->has_room()) break;
         if (direct == nullptr || known == nullptr)
-            send_message(endpoint, known);
+            send_message(*way, known);
         else if (!send_one_sided(*known))
             break;
         queued = true;
@@ -220,6 +232,7 @@ std::byte* Channel::begin(const Header& h, const char*& why) {
     if (h.what == What::credit) return &no_body;
     if (h.what == What::window) return direct->place();
     if (h.what == What::posted_receive) return reinterpret_cast<std::byte*>(&arriving);
+    if (h.what == What::message && early != nullptr) return begin_early(h, why);
     if (!arrivals->ready(h.in_slot == 1)) {
         why = "it has sent more messages than there is room for";
         return nullptr;
@@ -238,6 +251,19 @@ std::byte* Channel::begin(const Header& h, const char*& why) {
     return lands ? place : in.slots + received % slot_depth * in.stride;
 }
 
+/// begin() for a message that says its number.
+std::byte* Channel::begin_early(const Header& h, const char*& why) {
+    const std::uint32_t number = h.signature;
+    why = "it has sent a message twice, or more than there is room for";
+    if (later(received, number) || number - released() >= (h.in_slot == 1 ? slot_depth : fifo_depth)) return nullptr;
+    if (h.in_slot == 1 && h.bytes > in.stride) {
+        why = "it has sent a message that is longer than a slot";
+        return nullptr;
+    }
+    if (!early->begin(number)) return nullptr;
+    return h.in_slot == 1 ? in.slots + number % slot_depth * in.stride : in.fifo->cells[number % fifo_depth].payload;
+}
+
 /// Where this rank wants the next message of `in`, if it has so many bytes; nullptr: it has posted no such receive.
 std::byte* Channel::posted_place(std::uint32_t bytes) const {
     const PostedReceive& posted_receive = in.fifo->posted_receives[received % fifo_depth];
@@ -247,7 +273,7 @@ std::byte* Channel::posted_place(std::uint32_t bytes) const {
 }
 
 bool Channel::uses_memory() const {
-    if (lands || later(spotted, received)) return true;
+    if (lands || later(spotted, received) || (direct != nullptr && direct->reads_in_place())) return true;
     for (std::uint32_t message = out.fifo->released.load(std::memory_order_acquire);; ++message) {
         const Cell& cell = out.fifo->cells[message % fifo_depth];
         if (cell.turn.load(std::memory_order_acquire) != message + 1) return false;
@@ -261,8 +287,17 @@ void Channel::finish(const Header& h) {
         if (later(arriving.turn, taken)) spots[(arriving.turn - 1) % fifo_depth] = arriving;
         return;
     }
+    if (early != nullptr) {
+        early->finish(h);
+        while (const auto next = early->take(received)) commit(*next, next->in_slot == 1 ? Kind::slot : Kind::inlined);
+        return;
+    }
     const bool landed = std::exchange(lands, false) || h.what == What::landed;
-    const Kind kind = landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined;
+    commit(h, landed ? Kind::landed : h.in_slot == 1 ? Kind::slot : Kind::inlined);
+}
+
+/// Hands the next message to its reader.
+void Channel::commit(const Header& h, Kind kind) {
     if (kind != Kind::inlined) arrivals->cell().set_row(h.row);
     arrivals->begin(h.call);  // and never mappable: no buffer of another host is
     ++received;

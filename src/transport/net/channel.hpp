@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "transport/net/direct_puts.hpp"
+#include "transport/net/early.hpp"
 
 namespace tutti::net {
 
@@ -43,12 +44,14 @@ struct Channel {
     bool posts_serve = false;              // sockets receive messages where this rank has posted receives
     bool lands = false;                    // the message that is arriving goes to a posted receive
     DirectPuts* direct = nullptr;          // of one_sided_channel
+    Early* early = nullptr;                // of that and answer_channel: messages may overtake each other
 
     /// Prepares the channel for its first use.
     void open(int number, Wire out, Wire in);
     /// Moves its slots to a GPU, in those directions for which `slots` has some.
     void place(const DeviceSlots& slots);
-    /// Whether memory of this rank's user may still be in use: posted receives, and messages by reference.
+    /// Whether memory of this rank's user may still be in use: posted receives, messages by reference, and gets that
+    /// an adapter reads.
     bool uses_memory() const;
 
     std::uint32_t released() const { return in.fifo->released.load(std::memory_order_acquire); }
@@ -61,8 +64,9 @@ struct Channel {
     bool has_message() const { return next_turn->load(std::memory_order_acquire) == taken + 1; }
     bool owes() const { return released() != told; }
     /// Queues messages, credits and posted receives as far as `endpoint` has room. known: the same endpoint if it is a
-    /// NetEndpoint, nullptr for a socket. True if it queued anything.
-    bool send(Endpoint& endpoint, NetEndpoint* known);
+    /// NetEndpoint, nullptr for a socket. all: the sockets that long messages may go by if they may overtake each
+    /// other. True if it queued anything.
+    bool send(Endpoint& endpoint, NetEndpoint* known, std::span<Endpoint* const> all = {});
     /// Whether the peer has not acknowledged all messages that were sent.
     bool under_way() const { return taken != out.fifo->released.load(std::memory_order_relaxed); }
     /// A new endpoint, or new sockets, replace one that failed: sends again what the peer has not got, and all credits.
@@ -90,6 +94,9 @@ struct Channel {
         next_turn = &out.fifo->cells[message % fifo_depth].turn;
     }
     Header take_message();
+    void commit(const Header& header, Kind kind);
+    std::byte* begin_early(const Header& header, const char*& why);
+    Endpoint* way_of_next(Endpoint& own, std::span<Endpoint* const> all) const;
     void send_message(Endpoint& endpoint, NetEndpoint* known);
     bool send_put(NetEndpoint& endpoint, PutMessage put, std::byte* slot);
     std::size_t unsent_requests() const;

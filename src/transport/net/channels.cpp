@@ -43,6 +43,11 @@ bool Channels::withdraw() {
     return std::ranges::any_of(open_, &Channel::uses_memory);
 }
 
+void Channels::forget_early() {
+    for (Channel* const channel : open_)
+        if (channel->early != nullptr) channel->early->forget();
+}
+
 Received Channels::received() const {
     Received mine{};
     for (std::size_t number = 0; number < all_.size(); ++number)

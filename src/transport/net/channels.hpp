@@ -41,6 +41,8 @@ class Channels {
     /// Ends that. When it has returned, only messages that are under way use memory of this rank's user. Returns
     /// whether there are any.
     bool withdraw();
+    /// The connections are closed: what has arrived early, or in part, comes again by others.
+    void forget_early();
 
     /// How many messages of each channel have arrived, to be told to the peer over new sockets or a new endpoint.
     Received received() const;

@@ -14,6 +14,11 @@ static_assert(header_behind_reference + sizeof(PutHeader) <= inline_bytes);
 // What takes longer to copy twice than a round trip: such requests of a group are read one after the other.
 constexpr std::uint64_t least_alone = 64 * 1024;
 
+// The longest piece that is read to where it is wanted. Each takes a round trip beside its bytes.
+constexpr std::uint64_t longest_piece = std::uint64_t{16} << 20;
+
+constexpr unsigned most_ways = 64;  // that a peer may tell of
+
 bool fits_in_cell(const PutMessage& put) {
     return sizeof put.header + put.data.size() <= inline_bytes;
 }
@@ -22,77 +27,92 @@ bool fits_in_cell(const PutMessage& put) {
 
 bool DirectPuts::arrived() {
     const WindowKey& w = arriving_;
-    if (w.gate >= most_windows || w.key == 0 || w.offset + w.bytes < w.offset) return false;
-    known_[w.gate] = w;
+    if (w.gate >= most_windows || w.key == 0 || w.offset + w.bytes < w.offset || w.way >= most_ways) return false;
+    known_[{w.gate, w.way}] = w;
     return true;
 }
 
-bool DirectPuts::knows(std::uint32_t gate, std::uint32_t key) const {
-    const auto found = known_.find(gate);
-    return found != known_.end() && found->second.key == key;
+/// The window as the peer lets adapters use it by that rail; nullptr if it does not.
+const WindowKey* DirectPuts::find(std::uint32_t gate, std::uint32_t key, unsigned rail) const {
+    const auto found = known_.find({gate, rail});
+    return found != known_.end() && found->second.key == key ? &found->second : nullptr;
 }
 
-/// The window of which the peer lets adapters use all of these bytes; nullptr if there is none.
-const WindowKey* DirectPuts::find(const PutHeader& put, std::uint64_t bytes) const {
-    if (!knows(put.gate, put.key)) return nullptr;
-    const WindowKey& w = known_.at(put.gate);
-    const std::uint64_t begin = put.offset;
-    const bool inside = begin >= w.offset && begin - w.offset <= w.bytes && bytes <= w.bytes - (begin - w.offset);
-    return inside ? &w : nullptr;
+/// Where these bytes of a window lie, if the peer lets adapters use all of them by that rail.
+std::optional<RemoteMemory> DirectPuts::place_of(const PutHeader& put, std::uint64_t bytes, unsigned rail) const {
+    const WindowKey* const w = find(put.gate, put.key, rail);
+    if (w == nullptr || put.offset < w->offset || put.offset - w->offset > w->bytes ||
+        bytes > w->bytes - (put.offset - w->offset))
+        return std::nullopt;
+    return RemoteMemory{w->address + (put.offset - w->offset), static_cast<std::uint32_t>(bytes), w->remote_key};
 }
 
-/// Whether the peer's engine may not yet have copied an earlier put to some of the same bytes.
-bool DirectPuts::overtakes(const PutMessage& put, std::uint32_t number, std::uint32_t credits) const {
-    const std::uint64_t begin = put.header.offset, end = begin + put.data.size();
+DirectPuts::Route DirectPuts::route_of(const PutMessage& put, std::uint32_t number, std::uint32_t credits,
+                                       unsigned ways) const {
+    const std::size_t bytes = put.data.size();
+    const unsigned own = bytes >= least_spread ? number % ways : 0;
+    const auto place = put.header.asks == 0 && !fits_in_cell(put) ? place_of(put.header, bytes, 0) : std::nullopt;
+    if (!place) return {Way::by_engine, own, {}};
+    std::optional<unsigned> rail;  // by which those went that it overlaps
+    const std::uint64_t begin = put.header.offset, at = place->address;
     for (std::uint32_t earlier = credits; earlier != number; ++earlier) {
-        const Copied& c = last_[earlier % fifo_depth];
-        if (c.copied && c.gate == put.header.gate && begin < c.end && c.begin < end) return true;
+        const Sent& s = last_[earlier % fifo_depth];
+        if (s.way == Way::by_engine && s.gate == put.header.gate && s.overlaps(begin, begin + bytes))
+            return {Way::later, 0, {}};
+        if (s.way != Way::by_adapter || !s.overlaps(at, at + bytes)) continue;
+        if (rail.value_or(s.rail) != s.rail) return {Way::later, 0, {}};
+        rail = s.rail;
     }
-    return false;
+    for (const unsigned by : {rail.value_or(own), rail.value_or(0)})
+        if (const auto to = place_of(put.header, bytes, by)) return {Way::by_adapter, by, *to};
+    return {Way::later, 0, {}};
 }
 
-DirectPuts::Way DirectPuts::way_of(const PutMessage& put, std::uint32_t number, std::uint32_t credits,
-                                   RemoteMemory& to) const {
-    const WindowKey* const window =
-        put.header.asks == 0 && !fits_in_cell(put) ? find(put.header, put.data.size()) : nullptr;
-    if (window == nullptr) return Way::by_engine;
-    if (overtakes(put, number, credits)) return Way::later;
-    to = {window->address + (put.header.offset - window->offset), static_cast<std::uint32_t>(put.data.size()),
-          window->remote_key};
-    return Way::by_adapter;
-}
-
-void DirectPuts::sent(const PutMessage& put, std::uint32_t number, Way way) {
-    const bool copied = way == Way::by_engine && !put.data.empty();
-    const std::uint64_t begin = put.header.offset;
-    last_[number % fifo_depth] = {copied, put.header.gate, begin, begin + (put.header.asks == 0 ? put.data.size() : 0)};
+void DirectPuts::sent(const PutMessage& put, std::uint32_t number, const Route& route) {
+    const bool adapter = route.way == Way::by_adapter;
+    const std::uint64_t begin = adapter ? route.to.address : put.header.offset;
+    const std::uint64_t bytes = put.header.asks == 0 ? put.data.size() : 0;
+    last_[number % fifo_depth] = {route.way, route.rail, put.header.gate, begin, begin + bytes};
 }
 
 bool DirectPuts::reads(const PutMessage& request, std::uint32_t number, std::uint32_t credits, std::size_t unsent,
                        RemoteMemory& from) const {
     std::uint64_t bytes = 0;
     std::memcpy(&bytes, request.data.data(), sizeof bytes);
-    const WindowKey* const window = find(request.header, bytes);
-    if (window == nullptr || bytes == 0) return false;
+    const auto place = place_of(request.header, bytes, 0);
+    if (!place || bytes == 0) return false;
     // Answers to earlier requests would be taken for this one's, and several short requests share a round trip.
     const std::size_t unanswered = awaited_.unanswered(peer_);
     if (unanswered == 0 || unanswered > unsent || (unanswered > 1 && bytes < least_alone)) return false;
     if (number - credits >= slot_depth) return false;  // its slot may still be in use
-    for (std::uint32_t earlier = credits; earlier != number; ++earlier)
-        if (last_[earlier % fifo_depth].copied) return false;
-    from = {window->address + (request.header.offset - window->offset),
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, slot_bytes)), window->remote_key};
+    for (std::uint32_t earlier = credits; earlier != number; ++earlier) {
+        const Sent& s = last_[earlier % fifo_depth];
+        if (s.begin < s.end && (s.way == Way::by_engine || s.rail > 0)) return false;
+    }
+    from = {place->address, static_cast<std::uint32_t>(std::min(bytes, longest_piece)), place->key};
     return true;
 }
 
-bool DirectPuts::has_read(const std::byte* there, Cell& request) {
-    awaited_.fill(peer_, {there, reading_});  // nothing is expected any more if this rank has given up
+std::span<std::byte> DirectPuts::begin_to_read(NetEndpoint& endpoint, int channel, std::byte* slot,
+                                               RemoteMemory& from) {
+    const std::span<std::byte> wanted = awaited_.wanted(peer_);
+    in_place_ = wanted.size() >= from.bytes && endpoint.reads_to(channel, wanted.data(), from.bytes);
+    if (!in_place_) from.bytes = std::min<std::uint32_t>(from.bytes, slot_bytes);
+    return reading_ = {in_place_ ? wanted.data() : slot, from.bytes};
+}
+
+bool DirectPuts::has_read(Cell& request) {
+    const std::span<std::byte> there = std::exchange(reading_, {});
+    if (in_place_)
+        awaited_.filled(peer_, there.size());
+    else
+        awaited_.fill(peer_, there);  // nothing is expected any more if this rank has given up
     PutHeader header;
     std::uint64_t bytes;
     std::memcpy(&header, request.payload, sizeof header);
     std::memcpy(&bytes, request.payload + sizeof header, sizeof bytes);
-    header.offset += reading_;
-    bytes -= std::exchange(reading_, 0);
+    header.offset += there.size();
+    bytes -= there.size();
     std::memcpy(request.payload, &header, sizeof header);
     std::memcpy(request.payload + sizeof header, &bytes, sizeof bytes);
     return bytes > 0;

@@ -104,14 +104,27 @@ class NetEndpoint : public Endpoint {
     /// The adapter by which the peer's messages of that channel arrive, as in Registered; nullptr: the peer can't write
     /// to registered memory.
     virtual const void* adapter_of([[maybe_unused]] int channel) const { return nullptr; }
+    /// How many ways messages of one_sided_channel can go, side by side: Header::row says by which one goes. Way 0 is
+    /// the channel's own, for all that is not put on another one.
+    virtual unsigned ways() const { return 1; }
+    /// As adapter_of(), by that way.
+    virtual const void* adapter_by([[maybe_unused]] unsigned way) const { return adapter_of(one_sided_channel); }
     /// Queues a message whose body (header.bytes bytes) travels with its header, and is copied. It arrives after
-    /// `data`, which go to memory that the other end has named. data: in `slot`, or in memory that it knows().
+    /// `data`, which go to memory that the other end has named. data: in a slot of the channel, or in memory that it
+    /// knows().
     virtual void write_to(const Header&, [[maybe_unused]] const std::byte* body,
-                          [[maybe_unused]] std::span<const std::byte> data, [[maybe_unused]] const std::byte* slot,
+                          [[maybe_unused]] std::span<const std::byte> data,
                           [[maybe_unused]] const RemoteMemory& to) {}
 
-    /// Reads memory that the other end has named into `slot`, after what was written to it before. One at a time.
-    virtual void read_from([[maybe_unused]] int channel, [[maybe_unused]] std::span<std::byte> slot,
+    /// Whether read_from() can read to [memory, memory + bytes), which is no slot. The first call for some memory may
+    /// take a while, to register it.
+    virtual bool reads_to([[maybe_unused]] int channel, [[maybe_unused]] const std::byte* memory,
+                          [[maybe_unused]] std::size_t bytes) {
+        return false;
+    }
+    /// Reads memory that the other end has named, after what was written to it before. One at a time. to: in the slots
+    /// that the channel sends from, or where it reads_to().
+    virtual void read_from([[maybe_unused]] int channel, [[maybe_unused]] std::span<std::byte> to,
                            [[maybe_unused]] const RemoteMemory& from) {}
     /// True once, when that has arrived.
     virtual bool take_read([[maybe_unused]] int channel) { return false; }

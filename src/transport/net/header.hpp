@@ -32,9 +32,9 @@ struct Header {
     std::uint8_t in_slot;  // message: 1: it lies in a slot, 0: in its cell. 0 in all others
     std::uint8_t awaited;  // message: 1: sent by reference, so its writer waits for the credit
     std::uint32_t bytes;   // of the body
-    std::uint32_t signature;
-    std::uint32_t credit;  // how many messages of the channel the sender of this header has released, in all
-    std::uint64_t row;     // Cell::row()
+    std::uint32_t signature;  // messages of one-sided operations: their number (early.hpp)
+    std::uint32_t credit;     // how many messages of the channel the sender of this header has released, in all
+    std::uint64_t row;        // Cell::row(); messages of one_sided_channel: by which of NetEndpoint::ways() they go
     Call call;
 
     /// Whether the fields are valid and agree with each other. It comes from a peer, so anything may be in it.

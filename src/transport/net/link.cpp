@@ -32,6 +32,7 @@ Ends::Ends(const Session& session, std::shared_ptr<Arena> mine, Rank peer)
       healing_(session.rank() < peer),
       boards_(channels_.page()) {
     channels_[one_sided_channel].direct = &direct_;
+    channels_[one_sided_channel].early = &early_, channels_[answer_channel].early = &early_answers_;
 }
 
 bool Ends::wants(int number, int count, std::uint32_t round) const {
@@ -59,6 +60,7 @@ bool Ends::tear(const std::string& why, Clock::duration ago) {
     log(Level::info, "rank %d: %s: %s; connecting again", self_, describe().c_str(), why.c_str());
     end_.addresses = where();
     sockets_.close();
+    if (net_ == nullptr) channels_.forget_early();
     boards_.forget();
     puts_.forget();
     introduction_.repeat(endpoint_ != nullptr);
@@ -150,8 +152,7 @@ bool Ends::leave_endpoint(unsigned attempt, const std::string& why) {
     failover_.next(attempt, why, endpoint_->broken());
     endpoint_->abandon();
     endpoint_.reset();
-    puts_.forget_windows();
-    direct_.forget();
+    channels_.forget_early(), puts_.forget_windows(), direct_.forget();
     introduction_.restart();
     return true;
 }
@@ -198,7 +199,9 @@ void Ends::send_rare() {
 
 bool Ends::send_channel(Channel& channel) {
     Endpoint* const endpoint = channel.stirs() ? endpoint_of(channel) : nullptr;
-    return endpoint != nullptr && channel.send(*endpoint, endpoint_.get());
+    const bool by_any = net_ == nullptr && channel.early != nullptr;
+    return endpoint != nullptr &&
+           channel.send(*endpoint, endpoint_.get(), by_any ? sockets_.present() : std::vector<Endpoint*>());
 }
 
 bool Ends::send_channels() {
@@ -413,7 +416,7 @@ void Ends::finish(const Header& h) {
             channels_[h.channel].finish(h);
             if (h.channel == one_sided_channel)
                 return puts_.take(channels_[one_sided_channel].in, channels_.open(answer_channel).out);
-            if (h.channel == answer_channel) return puts_.take_answer(channels_[answer_channel].in);
+            if (h.channel == answer_channel) return puts_.take_answers(channels_[answer_channel].in);
             if (h.call.collective != Collective::send) boards_.note(h.call);
             return;
         case What::posted_receive:

@@ -157,6 +157,7 @@ class Ends : public Recipient {
     const Rank self_;
     const std::string peer_name_;
     DirectPuts direct_;  // of channels_
+    Early early_, early_answers_;  // likewise
     Channels channels_;
     Puts puts_;
     Sockets sockets_;

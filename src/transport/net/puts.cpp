@@ -65,21 +65,22 @@ void Puts::note_window(const PutHeader& put) {
     const auto known = known_.find(put.gate);
     if (put.gate >= most_windows || (known != known_.end() && known->second == put.key)) return;
     known_[put.gate] = put.key;
-    untold_.emplace_back(put.gate, put.key);
+    untold_.emplace(untold_.begin(), put.gate, put.key);  // the last one may be half told
 }
 
-std::optional<WindowKey> Puts::next_window(const void* adapter) {
+std::optional<WindowKey> Puts::next_window(std::span<const void* const> adapters) {
     while (!untold_.empty()) {
         const auto [gate, key] = untold_.back();
-        untold_.pop_back();
-        if (const auto reach = mine_.lent().reach(gate, key, adapter))
+        const std::uint32_t way = next_way_++;
+        if (next_way_ >= adapters.size()) untold_.pop_back(), next_way_ = 0;
+        if (const auto reach = mine_.lent().reach(gate, key, adapters[way]))
             return WindowKey{reinterpret_cast<std::uintptr_t>(reach->memory.data()),
                              reach->offset,
                              reach->memory.size(),
                              gate,
                              key,
                              reach->remote_key,
-                             0};
+                             way};
     }
     return std::nullopt;
 }
@@ -136,16 +137,16 @@ bool Puts::answer() {
     }
 }
 
-void Puts::take_answer(const Wire& in) {
+void Puts::take_answers(const Wire& in) {
     if (!answers_) answers_.emplace(in, first_message);
-    const Cell& cell = answers_->cell();
-    const bool inlined = cell.kind == Kind::inlined;
-    if (!is_over()) {
+    for (; answers_->ready(); answers_->release()) {
+        const Cell& cell = answers_->cell();
+        const bool inlined = cell.kind == Kind::inlined;
+        if (is_over()) continue;
         const bool readable = inlined || (cell.kind == Kind::slot && !in.on_device);
         const std::byte* const data = inlined ? cell.payload : answers_->slot();
         if (!readable || !mine_.awaited().fill(peer_, {data, cell.bytes})) broken_ = true;
     }
-    answers_->release();
 }
 
 }  // namespace tutti::net

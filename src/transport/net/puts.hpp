@@ -56,7 +56,8 @@ std::optional<PutMessage> read_put(const Cell& cell, const std::byte* slot);
 struct WindowKey {
     std::uint64_t address, offset, bytes;
     std::uint32_t gate, key;  // as in PutHeader
-    std::uint32_t remote_key, zero;
+    std::uint32_t remote_key;
+    std::uint32_t way;  // by which the key is good (Endpoint::ways())
 };
 static_assert(sizeof(WindowKey) == 40 && sizeof(WindowKey) <= inline_bytes);
 
@@ -82,8 +83,8 @@ class Puts {
     bool is_answering() const { return request_.has_value(); }
     /// Handles messages that have arrived, as far as there is room for answers. True if anything moved.
     bool go_on();
-    /// Takes an answer that has arrived. in: of answer_channel.
-    void take_answer(const Wire& in);
+    /// Takes the answers that have arrived. in: of answer_channel.
+    void take_answers(const Wire& in);
     /// Whether a message has broken the protocol.
     bool broken() const { return broken_; }
 
@@ -94,12 +95,13 @@ class Puts {
     /// The connection broke, so the peer may not have got the refusal.
     void forget() { told_ = false; }
 
-    /// The next window to tell the peer of: one that is registered with `adapter`, and into which the peer has put by a
-    /// slot, or from which it has asked for something. Each is told once, until forget_windows().
-    std::optional<WindowKey> next_window(const void* adapter);
+    /// The next window to tell the peer of: one that is registered with the adapter, and into which the peer has put by
+    /// a slot, or from which it has asked for something. Each is told once for every way, until forget_windows().
+    /// adapters: by way.
+    std::optional<WindowKey> next_window(std::span<const void* const> adapters);
     bool has_window() const { return !untold_.empty(); }
     /// The endpoint has failed, and so have the keys that the peer knows.
-    void forget_windows() { known_.clear(), untold_.clear(); }
+    void forget_windows() { known_.clear(), untold_.clear(), next_way_ = 0; }
 
     /// Where to receive the peer's refusal.
     std::byte* place() { return reinterpret_cast<std::byte*>(&arriving_); }
@@ -132,6 +134,7 @@ class Puts {
     Refusal arriving_{};
     std::map<std::uint32_t, std::uint32_t> known_;                 // windows that the peer was told of: key by gate
     std::vector<std::pair<std::uint32_t, std::uint32_t>> untold_;  // (gate, key)
+    std::uint32_t next_way_ = 0;                                   // by which to tell of the last of them
     bool broken_ = false, told_ = false;
 };
 

@@ -39,6 +39,13 @@ tcp::Stream* Sockets::first() const {
     return found == streams_.end() ? nullptr : found->get();
 }
 
+std::vector<Endpoint*> Sockets::present() const {
+    std::vector<Endpoint*> all;
+    for (const auto& stream : streams_)
+        if (stream) all.push_back(stream.get());
+    return all;
+}
+
 tcp::Stream* Sockets::of(Channel& channel, bool others) const {
     if (!ever()) return nullptr;
     const std::size_t count = streams_.size();

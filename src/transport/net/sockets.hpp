@@ -30,6 +30,8 @@ class Sockets {
     bool several() const;
     /// The first one that is not missing; nullptr if there is none.
     tcp::Stream* first() const;
+    /// All that are not missing.
+    std::vector<Endpoint*> present() const;
     /// The socket for the channel's next frames. others: another one may stand in for the channel's own if that is
     /// missing. A channel changes sockets only when none of its messages is in flight, so that they stay in order.
     /// nullptr if there is none yet.

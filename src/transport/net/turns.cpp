@@ -7,6 +7,8 @@ namespace tutti::net {
 
 void Ends::add_turns(std::vector<Turn>& turns) {
     if (net_ != nullptr || end_.lost || !healing_.is_whole() || healing_.round() > 0) return;
+    for (const int channel : {one_sided_channel, answer_channel})  // its messages go by all sockets
+        if (channels_[channel].arrivals) return;
     const auto& streams = sockets_.all();
     for (std::size_t lane = 0; lane < streams.size() && streams.size() > 1; ++lane) {
         std::vector<Channel*> stirring;
@@ -34,7 +36,8 @@ std::byte* Ends::Turn::begin(const Header& header, const char*& why) {
     const std::lock_guard lock(ends_->receiving_);
     const bool of_channel = header.what < What::board;
     const std::size_t lane = of_channel ? header.channel % ends_->sockets_.all().size() : 0;
-    if (lane == lane_ || (!of_channel && header.bytes == 0)) return ends_->begin(header, why);
+    const bool by_any = of_channel ? header.channel >= one_sided_channel : header.bytes == 0;
+    if (lane == lane_ || by_any) return ends_->begin(header, why);
     why = "a frame came by another connection than it has to";
     return nullptr;
 }

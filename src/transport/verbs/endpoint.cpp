@@ -206,20 +206,21 @@ bool Endpoint::post_receives(unsigned count) {
     return error == 0 || lose(text("%s takes no receive requests: %s", port_.text().c_str(), std::strerror(error)));
 }
 
-/// Data to send, with their local key. They lie in the channel's `slot`, or in registered memory. nullopt, with
-/// trouble(), if the adapter does not know them.
-std::optional<ibv_sge> Endpoint::local(int channel, std::span<const std::byte> data, const std::byte* slot) {
+/// Data to send, or where to read data to, with their local key. They lie in the channel's slots, or in registered
+/// memory. nullopt, with trouble(), if the adapter does not know them.
+std::optional<ibv_sge> Endpoint::local(int channel, std::span<const std::byte> data, Access access) {
     ibv_sge piece{address_of(data.data()), static_cast<std::uint32_t>(data.size()), 0};
-    if (data.data() >= slot && data.data() < slot + slots_->out(channel).stride) {
+    const SlotTable slots = slots_->out(channel);
+    if (data.data() >= slots.base && data.data() < slots.base + slot_depth * slots.stride) {
         try {
             piece.lkey = slots_->region(channel).lkey;
         } catch (...) {
             return lose(caught().what()), std::nullopt;
         }
-    } else if (const auto keys = port_.device->registrations().of(data.data(), data.size(), Access::local_reads)) {
+    } else if (const auto keys = port_.device->registrations().of(data.data(), data.size(), access)) {
         piece.lkey = keys->local;
     } else {
-        return lose("the memory of a message was freed before it was sent"), std::nullopt;
+        return lose("the memory of a message, or of a get, was freed before its end"), std::nullopt;
     }
     return piece;
 }
@@ -258,7 +259,7 @@ void Endpoint::put(const net::Header& header, const std::byte* body, const std::
     TUTTI_ASSERT(slot >= from.base && number < slot_depth);
     if (to == nullptr && header.bytes > peer_offer_.slot_stride)
         return void(lose(text("its slots have %u bytes, a message %u", peer_offer_.slot_stride, header.bytes)));
-    const std::optional<ibv_sge> piece = local(header.channel, {body, header.bytes}, slot);
+    const std::optional<ibv_sge> piece = local(header.channel, {body, header.bytes}, Access::local_reads);
     if (!piece) return;
     frame.place = to != nullptr
                       ? to->address
@@ -269,16 +270,20 @@ void Endpoint::put(const net::Header& header, const std::byte* body, const std::
 }
 
 void Endpoint::write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
-                        const std::byte* slot, const net::RemoteMemory& to) {
+                        const net::RemoteMemory& to) {
     Frame& frame = next_frame(header);
     TUTTI_ASSERT(header.bytes <= sizeof frame.body);
     std::memcpy(frame.body, body, header.bytes);
-    const std::optional<ibv_sge> piece = local(header.channel, data, slot);
+    const std::optional<ibv_sge> piece = local(header.channel, data, Access::local_reads);
     if (piece) post(frame, sizeof frame - sizeof frame.body + header.bytes, {*piece, to.address, to.key});
 }
 
-void Endpoint::read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) {
-    std::optional<ibv_sge> piece = local(channel, slot, slot.data());
+bool Endpoint::reads_to(int, const std::byte* memory, std::size_t bytes) {
+    return port_.device->registrations().of(memory, bytes, Access::local_writes).has_value();
+}
+
+void Endpoint::read_from(int channel, std::span<std::byte> to, const net::RemoteMemory& from) {
+    std::optional<ibv_sge> piece = local(channel, to, Access::local_writes);
     if (!piece || !trouble().empty()) return;
     ibv_send_wr request{};
     request.wr_id = is_read | window_.post(1, true);

@@ -67,8 +67,9 @@ class Endpoint final : public net::NetEndpoint {
              const net::RemoteMemory* to) override;
     const void* adapter_of(int) const override { return port_.device.get(); }
     void write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
-                  const std::byte* slot, const net::RemoteMemory& to) override;
-    void read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) override;
+                  const net::RemoteMemory& to) override;
+    bool reads_to(int channel, const std::byte* memory, std::size_t bytes) override;
+    void read_from(int channel, std::span<std::byte> to, const net::RemoteMemory& from) override;
     bool take_read(int) override { return std::exchange(has_read_, false); }
     // All is handed to the adapter at once, so nothing is left to send.
     bool is_empty() const override { return true; }
@@ -99,7 +100,7 @@ class Endpoint final : public net::NetEndpoint {
     };
     Frame& next_frame(const net::Header& header);
     void post(Frame& frame, std::size_t bytes, const Body& body);
-    std::optional<ibv_sge> local(int channel, std::span<const std::byte> data, const std::byte* slot);
+    std::optional<ibv_sge> local(int channel, std::span<const std::byte> data, Access access);
     void linger();
 
     const Port port_;

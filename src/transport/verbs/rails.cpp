@@ -85,6 +85,16 @@ Rail& Rails::of(int channel) const {
     return *rails_[static_cast<std::size_t>(shift_ + channel) % rails_.size()];
 }
 
+/// The way of that number for messages of one_sided_channel.
+Rail& Rails::by(std::uint64_t way) const {
+    return *rails_[(static_cast<std::size_t>(shift_ + one_sided_channel) + way) % rails_.size()];
+}
+
+Rail& Rails::of(const net::Header& header) const {
+    const bool any = header.channel == one_sided_channel && header.what == net::What::message;
+    return any ? by(header.row) : of(header.channel);
+}
+
 void Rails::check(const Rail& rail) {
     if (rail.trouble().empty()) return;
     const std::string why = rails_.size() == 1 ? rail.trouble() : rail.describe() + ": " + rail.trouble();
@@ -101,7 +111,7 @@ void Rails::queue(const net::Header& header, const std::byte* body, bool copied)
         for (const auto& rail : rails_) rail->queue(header, body, copied);
         return;
     }
-    Rail& rail = of(header.channel);
+    Rail& rail = of(header);
     rail.queue(header, body, copied);
     check(rail);
 }
@@ -115,21 +125,25 @@ net::RemoteMemory Rails::expose(int channel, std::byte* memory, std::size_t byte
 }
 
 void Rails::put(const net::Header& header, const std::byte* body, const std::byte* slot, const net::RemoteMemory* to) {
-    Rail& rail = of(header.channel);
+    Rail& rail = of(header);
     rail.put(header, body, slot, to);
     check(rail);
 }
 
 void Rails::write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
-                     const std::byte* slot, const net::RemoteMemory& to) {
-    Rail& rail = of(header.channel);
-    rail.write_to(header, body, data, slot, to);
+                     const net::RemoteMemory& to) {
+    Rail& rail = of(header);
+    rail.write_to(header, body, data, to);
     check(rail);
 }
 
-void Rails::read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) {
+bool Rails::reads_to(int channel, const std::byte* memory, std::size_t bytes) {
+    return of(channel).reads_to(channel, memory, bytes);
+}
+
+void Rails::read_from(int channel, std::span<std::byte> to, const net::RemoteMemory& from) {
     Rail& rail = of(channel);
-    rail.read_from(channel, slot, from);
+    rail.read_from(channel, to, from);
     check(rail);
 }
 

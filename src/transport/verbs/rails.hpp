@@ -37,9 +37,12 @@ class Rails : public net::NetEndpoint {
     void put(const net::Header& header, const std::byte* body, const std::byte* slot,
              const net::RemoteMemory* to) override;
     const void* adapter_of(int channel) const override { return of(channel).adapter_of(channel); }
+    unsigned ways() const override { return static_cast<unsigned>(rails_.size()); }
+    const void* adapter_by(unsigned way) const override { return by(way).adapter_of(one_sided_channel); }
     void write_to(const net::Header& header, const std::byte* body, std::span<const std::byte> data,
-                  const std::byte* slot, const net::RemoteMemory& to) override;
-    void read_from(int channel, std::span<std::byte> slot, const net::RemoteMemory& from) override;
+                  const net::RemoteMemory& to) override;
+    bool reads_to(int channel, const std::byte* memory, std::size_t bytes) override;
+    void read_from(int channel, std::span<std::byte> to, const net::RemoteMemory& from) override;
     bool take_read(int channel) override { return of(channel).take_read(channel); }
     bool is_empty() const override;
     bool send() override { return false; }
@@ -53,6 +56,8 @@ class Rails : public net::NetEndpoint {
   private:
     class Gate;
     Rail& of(int channel) const;
+    Rail& of(const net::Header& header) const;
+    Rail& by(std::uint64_t way) const;
     void check(const Rail& rail);
 
     const int shift_;  // added to the channel's number, so that different pairs of ranks begin at different rails

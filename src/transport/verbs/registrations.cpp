@@ -16,8 +16,9 @@ std::optional<Registrations::Keys> Registrations::of(const std::byte* memory, st
     if (!region) return std::nullopt;
     const std::lock_guard lock(mutex_);
     auto found = known_.find({region->id(), access});
-    if (access == Access::local_reads && found == known_.end())  // a registration for remote writes serves as well
-        found = known_.find({region->id(), Access::remote_writes});
+    // A registration that allows more serves as well.
+    for (const Access more : {Access::local_writes, Access::remote_writes})
+        if (found == known_.end() && access < more) found = known_.find({region->id(), more});
     const ibv_mr* const registered = found != known_.end() ? found->second.get() : enlist(*region, access);
     if (registered == nullptr) return std::nullopt;
     return Keys{registered->lkey, registered->rkey};
@@ -40,7 +41,8 @@ ibv_mr* Registrations::enlist(const Region& region, Access access) {
 void Registrations::forget(std::uint64_t id) {
     if (process_ != process_id()) return;
     const std::lock_guard lock(mutex_);
-    for (const Access access : {Access::local_reads, Access::remote_writes}) known_.erase({id, access});
+    for (const Access access : {Access::local_reads, Access::local_writes, Access::remote_writes})
+        known_.erase({id, access});
 }
 
 }  // namespace tutti::verbs

@@ -20,6 +20,7 @@ class Device;
 /// Who uses registered memory: the adapter alone, which reads it to send, or also writes what it reads from peers; or
 /// peers, which write to it. Peers write to a window and read it. That stays in order, since a later put may replace
 /// what an earlier one has put.
+/// Each allows what those before it do.
 enum class Access { local_reads, local_writes, remote_writes, window };
 
 /// Owned by a Device. Any thread may use it; mutex_ guards it. The thread that frees a region calls forget().
