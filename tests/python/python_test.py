@@ -195,12 +195,14 @@ class Tool(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, f"{folder}/there/tutti/__init__.py\n"), done.stderr)
 
     def test_with_the_newest_meson(self):
-        """Meson 1.12 links what has objects alone as C, where 1.0 saw that they are C++: link_language says so."""
+        """Meson 1.12 links what has the objects of static libraries alone, as libtutti has with the options that
+        tools/wheel sets, as C, where 1.0 saw that they are C++: link_language says so."""
         meson = BUILD / "python/bin/meson"
         if not meson.exists():
             self.skipTest("there is no Meson of PyPI's: nanobind is a part of this Python")
         folder = pathlib.Path(FOLDER.name) / "newest"
-        done = run(meson, "setup", folder, SOURCE, "-Dpython=enabled", PATH=f"{meson.parent}:{os.environ['PATH']}")
+        done = run(meson, "setup", folder, SOURCE, "-Dpython=enabled", "-Droom_units=true", "-Dcuda=disabled",
+                   PATH=f"{meson.parent}:{os.environ['PATH']}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rules = (folder / "build.ninja").read_text()
         self.assertIn(": cpp_LINKER ", rules)

@@ -3,6 +3,7 @@ of a launcher; the name of a case says how many."""
 import array
 import asyncio
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -159,6 +160,31 @@ def another_device_1(comm):
         comm.all_reduce(OnGpu())
     with raises(ValueError, "not contiguous"):
         comm.all_reduce(Strided())
+
+
+class Managed(ctypes.Structure):
+    """DLPack's DLManagedTensor."""
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+def device_of_no_kind_we_know_1(comm):
+    class OnMetal:
+        shape = (ctypes.c_int64 * 1)(4)
+        tensor = Managed(4096, 8, 0, 1, 2, 32, 1, ctypes.addressof(shape))
+
+        def __dlpack_device__(self):
+            return 8, 0
+
+        def __dlpack__(self, **_):
+            new = ctypes.pythonapi.PyCapsule_New
+            new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+            return new(ctypes.addressof(self.tensor), b"dltensor", None)
+    for call in (comm.all_reduce, comm.all_gather, lambda x: comm.all_reduce(np.ones(4, "float32"), x)):
+        with raises(ValueError, r"(x|out): the array is on a device of DLPack's type 8, .*: pass a copy .*\.cpu\(\)"):
+            call(OnMetal())
 
 
 def lazy_tensors_1(comm):

@@ -397,8 +397,10 @@ void Array::take(const nb::dlpack::dltensor& tensor, const char* name) {
     const int place = tensor.device.device_type;
     const bool on_gpu = place == nb::device::cuda::value || place == 13;  // managed
     if (!on_gpu && place != nb::device::cpu::value && place != nb::device::cuda_host::value)
-        refuse(PyExc_ValueError, "%s: the array is on a device of DLPack's type %d, neither a CPU nor CUDA's", name,
-               place);
+        refuse(PyExc_ValueError,
+               "%s: the array is on a device of DLPack's type %d, neither a CPU nor CUDA's: pass a copy on one of "
+               "these, as %s.cpu() or numpy.asarray(%s) may make",
+               name, place, name, name);
     device_ = on_gpu ? tensor.device.device_id : TUTTI_DEVICE_CPU;
 }
 

@@ -208,7 +208,7 @@ void check_arithmetic(at::ScalarType type, const c10d::ReduceOp& op, const char*
     }
 }
 
-at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op) {
+at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op) try {
     const c10d::ReduceOp::RedOpType kind = op;
     at::Tensor all = rows[0].clone();
     for (std::int64_t r = 1; r < rows.size(0); ++r) {
@@ -243,6 +243,9 @@ at::Tensor fold(const at::Tensor& rows, const c10d::ReduceOp& op) {
     if (kind == c10d::ReduceOp::AVG)
         all = at::isComplexType(all.scalar_type()) ? all / rows.size(0) : at::div(all, rows.size(0), "trunc");
     return all;
+} catch (const c10::Error& error) {  // all ranks have the rows, so the group goes on
+    fail(c10::str("tutti: neither Tutti nor torch combines tensors of ", rows.scalar_type(),
+                  " so: convert them first, as x.float() does (torch: ", error.what_without_backtrace(), ")"));
 }
 
 }  // namespace tutti_torch

@@ -479,6 +479,9 @@ def test_refusals():
     refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), dist.ReduceOp.MAX), "SUM")
     refused(lambda: TUTTI.allreduce([torch.ones(1), torch.ones(1)]), "one tensor")
     refused(lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "integers", "Float")
+    if SIZE > 1 and hasattr(torch, "float8_e4m3fnuz"):
+        odd = torch.ones(3).to(torch.float8_e4m3fnuz)
+        refused(lambda: dist.all_reduce(odd), "Float8_e4m3fnuz", "convert them", "x.float()")
     refused(lambda: TUTTI._allgather_base(torch.empty(SIZE * 3), torch.ones(2)), "elements")
     refused(lambda: TUTTI.alltoall_base(torch.ones(SIZE), torch.ones(SIZE), [2] * SIZE, []), f"{SIZE} rows")
     refused(lambda: dist.all_gather([torch.empty(2)] * (SIZE + 1), torch.ones(2)), f"{SIZE + 1} tensors")
