@@ -44,8 +44,8 @@ struct Algorithm {
     Ways ways;
     std::function<ClosedForm(Collective, int ranks)> form;  // for 2 ranks or more
     int fifo_depth;                                         // slots per connection that suffice for any ranks
-    bool pull_safe;                                         // see schedule/hazards.hpp
-    bool push_safe;                                         // see schedule/hazards.hpp
+    bool pull_safe = true;                                  // see schedule/hazards.hpp
+    bool push_safe = true;                                  // see schedule/hazards.hpp
     std::string_view family = {};  // the row that stands for all compositions, itself included; otherwise empty
     bool usual = true;             // of a composition: the tuner tries it unasked if ranks are on several hosts
     /// Of a composition: its form on `hosts` hosts of `ranks` ranks each.

@@ -78,9 +78,7 @@ Algorithm binomial() {
                      {Collective::gather, backwards<scatter, Collective::scatter>},
                      {Collective::scatter, scatter}},
             .form = form,
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 }  // namespace tutti

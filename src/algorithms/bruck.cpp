@@ -87,9 +87,7 @@ Algorithm bruck() {
                 .summary = "circle by doubled distances; log n rounds for any n",
                 .ways = ways_of_gather<spread>(),
                 .form = form,
-                .fifo_depth = 2,
-                .pull_safe = true,
-                .push_safe = true};
+                .fifo_depth = 2};
     a.ways.push_back({Collective::all_to_all, all_to_all});
     return a;
 }

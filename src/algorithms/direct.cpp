@@ -102,9 +102,7 @@ Algorithm direct() {
                      {Collective::reduce, backwards<broadcast, Collective::broadcast>},
                      {Collective::all_to_all, all_to_all, {.uneven_safe = true}}},
             .form = form,
-            .fifo_depth = 2,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 2};
 }
 
 }  // namespace tutti

@@ -30,9 +30,7 @@ Algorithm dissemination() {
             .summary = "barrier in log n rounds",
             .ways = {{Collective::barrier, barrier}},
             .form = form,
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 }  // namespace tutti

@@ -55,8 +55,7 @@ Algorithm doubling() {
             .ways = {{Collective::all_reduce, all_reduce}, {Collective::all_gather, all_gather, {.uneven_safe = true}}},
             .form = form,
             .fifo_depth = 1,
-            .pull_safe = false,
-            .push_safe = true};
+            .pull_safe = false};
 }
 
 }  // namespace tutti

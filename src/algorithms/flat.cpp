@@ -85,8 +85,7 @@ Algorithm flat() {
                      {Collective::barrier, barrier}},
             .form = form,
             .fifo_depth = 1,
-            .pull_safe = false,  // in place, a rank overwrites the input that its peers still read
-            .push_safe = true};
+            .pull_safe = false};  // in place, a rank overwrites the input that its peers still read
 }
 
 }  // namespace tutti

@@ -93,9 +93,7 @@ Algorithm halving_doubling() {
             .summary = "recursive halving and doubling; least bytes per rank in log n rounds",
             .ways = ways_of_gather<spread>(),
             .form = form,
-            .fifo_depth = 2,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 2};
 }
 
 }  // namespace tutti

@@ -27,9 +27,7 @@ Algorithm pair() {
             .summary = "send and recv: one message from one rank to another",
             .ways = {{Collective::send, one_end}, {Collective::recv, one_end}},
             .form = form,
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 }  // namespace tutti

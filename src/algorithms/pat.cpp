@@ -53,9 +53,7 @@ Algorithm pat() {
             .summary = "a tree per row, messages shared; short messages far, long ones near",
             .ways = ways_of_gather<spread>(),
             .form = form,
-            .fifo_depth = 2,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 2};
 }
 
 }  // namespace tutti

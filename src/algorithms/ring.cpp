@@ -96,9 +96,7 @@ Algorithm ring() {
                      {Collective::broadcast, broadcast},
                      {Collective::reduce, reduce}},
             .form = form,
-            .fifo_depth = 2,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 2};
 }
 
 }  // namespace tutti

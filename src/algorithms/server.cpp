@@ -38,9 +38,7 @@ Algorithm server() {
                 [](Collective, int n) {
                     return ClosedForm{2, 1, n - 1};
                 },
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 Algorithm server2() {
@@ -51,9 +49,7 @@ Algorithm server2() {
                 [](Collective, int n) {
                     return ClosedForm{2, 2, n};
                 },
-            .fifo_depth = 2,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 2};
 }
 
 }  // namespace tutti

@@ -112,9 +112,7 @@ Algorithm tree() {
             .summary = "binary tree; large sizes by tiles, log n rounds",
             .ways = ways<one>(),
             .form = form_of_one,
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 Algorithm double_tree() {
@@ -122,9 +120,7 @@ Algorithm double_tree() {
             .summary = "two binary trees, half of the data each; nobody is inner in both",
             .ways = ways<two>(),
             .form = form_of_two,
-            .fifo_depth = 1,
-            .pull_safe = true,
-            .push_safe = true};
+            .fifo_depth = 1};
 }
 
 }  // namespace tutti

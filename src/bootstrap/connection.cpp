@@ -72,6 +72,12 @@ Connection::~Connection() {
     close();
 }
 
+bool Connection::may_heal(const Loss& loss) const {
+    // Not EPIPE: the peer had closed the connection before. ENOTCONN: the kernel has reported the cause before.
+    const bool reset = loss.error == ECONNRESET || loss.error == ECONNABORTED || loss.error == ENOTCONN;
+    return reset && !address_.is_local();
+}
+
 void Connection::close() {
     if (is_closed()) return;
     if (state_ == State::open) flush();

@@ -79,6 +79,8 @@ class Connection : public Watcher, public std::enable_shared_from_this<Connectio
     Detached detach();
     bool is_open() const { return state_ == State::open; }
     bool is_closed() const { return state_ == State::closed; }
+    /// Whether its loss may be a reset by the network between two hosts rather than the end of the peer.
+    bool may_heal(const Loss& loss) const;
     const Address& address() const { return address_; }
     /// The shortest round trip that the kernel has measured so far; 0 for a Unix socket.
     std::chrono::microseconds round_trip() const { return bootstrap::round_trip(fd_.get()); }

@@ -107,7 +107,7 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     Loss here = loss;
     here.silent = loss.silent && !connection.address().is_local();
     const bool waits = !seat->second.settled && state_ == State::gathering;
-    if (!waits || !Membership::may_heal(connection, loss)) return lose(rank, here);
+    if (!waits || !connection.may_heal(loss)) return lose(rank, here);
     service_.after(time_to_register_again, [weak = weak_from_this(), rank, here]() mutable {
         const auto directory = weak.lock();
         if (!directory || directory->state_ != State::gathering) return;

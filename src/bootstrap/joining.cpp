@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -23,6 +24,11 @@ template <class Pause>
 std::chrono::microseconds pause_among(int ranks, std::chrono::microseconds least, Pause of_a_rank) {
     return std::max(least, std::chrono::duration_cast<std::chrono::microseconds>(of_a_rank * ranks));
 }
+// If every record were passed on at once, each rank of a large job would wake up once per rank. So records are held for
+// a moment and travel together, and the number of wake-ups does not grow with the job. The last record flushes all at
+// once, so joining does not end later for it.
+constexpr int held_from_ranks = 64;
+constexpr std::chrono::microseconds hold_of_a_rank{2}, longest_hold{50'000};
 // How long the directory's answer to an Ask may take.
 constexpr std::chrono::seconds answer_limit{2};
 
@@ -140,9 +146,7 @@ void Joining::retry(void (Joining::*what)(), bool local) {
     // A random pause, so that ranks that have started together do not come back together.
     std::uint8_t chance;
     random_bytes(&chance, sizeof chance);
-    m_.service_->after(pause_ * (256 + chance) / 512, [weak = m_.weak_from_this(), what] {
-        if (const auto m = weak.lock()) m->attempt([&] { (m->joining_.*what)(); });
-    });
+    m_.after(pause_ * (256 + chance) / 512, [this, what] { (this->*what)(); });
     const auto longest =
         local ? longest_pause_local : pause_among(m_.ranks(), longest_pause_remote, longest_pause_of_a_rank);
     pause_ = std::min(longest, pause_ * 5 / 4);
@@ -151,7 +155,7 @@ void Joining::retry(void (Joining::*what)(), bool local) {
 void Joining::directory_lost(Connection& connection, const Loss& loss) {
     if (m_.news_.is(News::State::failed)) m_.shut_soon();
     if (!m_.news_.is(News::State::joining)) return;
-    if (connection.welcome && Membership::may_heal(connection, loss))
+    if (connection.welcome && connection.may_heal(loss))
         return retry(&Joining::call_directory, false);  // the directory waits for this rank, and may have news for it
     // Once this rank knows its parent, the job may be complete without this rank knowing it yet.
     const bool has_ended = connection.welcome || (times_.let_in != Deadline{} && loss.error == ECONNREFUSED);
@@ -216,8 +220,7 @@ void Joining::leave_directory() {
 void Joining::call_parent() {
     if (!goes_on() || !parent_ || m_.neighbours_.parent()) return;
     const Member& p = *parent_;
-    const bool near = m_.is_near(p) && !m_.rendezvous_.has(Rendezvous::tcp_only);
-    const Address& address = near ? p.local : p.remote;
+    const Address& address = m_.address_of(p);
     if (!address)
         return m_.hear(
             {tuttiInvalidUsage, m_.rank(),
@@ -236,7 +239,28 @@ void Joining::call_parent() {
         return m_.hear({tuttiRemoteError, -1,
                         "the place where the ranks meet was closed before all had joined, and " + p.text() +
                             " takes no connections any more"});
-    retry(&Joining::call_parent, near);
+    retry(&Joining::call_parent, address.is_local());
+}
+
+void Joining::heard(const Record& record, Rank from) {
+    if (!m_.news_.is(News::State::joining) || !m_.roster_.add(record)) return;
+    m_.is_heard_of_again(record.member);
+    m_.look_at_process(record.member.rank);
+    if (m_.fault()) return;
+    held_.push_back({record.member.rank, from});
+    if (m_.roster_.complete()) {
+        pass_on_held();
+        finish();
+    } else if (m_.ranks() <= held_from_ranks) {
+        pass_on_held();
+    } else if (held_.size() == 1) {
+        m_.after(std::min(hold_of_a_rank * m_.ranks(), longest_hold), [this] { pass_on_held(); });
+    }
+}
+
+/// A neighbour that has connected since the records came got them from Membership::send_table() as well.
+void Joining::pass_on_held() {
+    for (const auto& [rank, from] : std::exchange(held_, {})) m_.neighbours_.pass_on(m_.record(rank), from);
 }
 
 void Joining::finish() {

@@ -1,5 +1,5 @@
-// A membership's way from start to joined: it calls the directory, then its parent in the tree, repeats failed attempts
-// and keeps the time limit.
+// A membership's way from start to joined: it calls the directory, then its parent in the tree, repeats failed
+// attempts, keeps the time limit, and passes on the records that come.
 #pragma once
 
 #include <chrono>
@@ -32,6 +32,8 @@ class Joining {
     /// The directory has named the parent.
     void met(const Member& parent);
     void welcomed(const Connection& connection);
+    /// Keeps a record that has come from that neighbour, and passes it on to the others.
+    void heard(const Record& record, Rank from);
     /// A connection ended before the peer had let this member in.
     void not_let_in(const Connection& connection, const Loss& loss);
     /// The rendezvous is still that of an earlier job: tries again later.
@@ -55,6 +57,7 @@ class Joining {
     void leave_directory();
     void time_up();
     void name_missing();
+    void pass_on_held();
     bool goes_on() const;
 
     Membership& m_;
@@ -67,6 +70,10 @@ class Joining {
     std::string trouble_;                    // why the last attempt failed
     std::optional<Deadline> refused_since_;  // since then all answers came from a process with another secret
     bool asked_ = false;                     // has sent an Ask
+    struct Held {
+        Rank rank, from;
+    };
+    std::vector<Held> held_;  // records that are yet to be passed on, and who sent them
     JoinTimes times_{};
 };
 

@@ -190,31 +190,7 @@ void Membership::send_left(Connection& connection, const std::vector<Rank>& rank
 // Ends a member that has left, unless it still has to pass on news for others.
 void Membership::finish_if_idle() {
     // A peer that has yet to make its connection again has not heard that this rank has left.
-    if (!gone_ && mending_.empty() && !untold_ && news_.is_idle(neighbours_.all().empty())) shut_soon();
-}
-
-// Connects to a new parent in the tree, because the old one has left and its process has ended. That is the nearest
-// ancestor that is still there, else the lowest rank. It is always a lower rank than this one, so there are no cycles.
-void Membership::seek_parent(Rank lost, bool unreachable) {
-    if (gone_ || (news_.left() && !untold_) || fault() || !news_.is(State::joined)) {
-        untold_ = false;
-        return finish_if_idle();
-    }
-    if (unreachable) unreachable_.insert(lost);
-    const auto usable = [&](Rank r) { return !has_left(r) && !unreachable_.contains(r); };
-    Rank next = parent_of(lost);
-    while (next >= 0 && !usable(next)) next = parent_of(next);
-    for (Rank r = 0; next < 0 && r < rank(); ++r)
-        if (usable(r)) next = r;
-    if (next < 0) {  // this rank is the root now
-        untold_ = false;
-        return finish_if_idle();
-    }
-    const Member p = member(next);
-    const Address& address = is_near(p) && !rendezvous_.has(Rendezvous::tcp_only) ? p.local : p.remote;
-    if (address) neighbours_.dial(address, static_cast<std::uint64_t>(next), Role::parent, next, secret_);
-    if (!neighbours_.parent())
-        service_->post([self = shared_from_this(), next] { self->attempt([&] { self->seek_parent(next, true); }); });
+    if (!gone_ && mending_.all_told() && news_.is_idle(neighbours_.all().empty())) shut_soon();
 }
 
 std::optional<Fault> Membership::fault_behind(Rank peer, Deadline deadline) {

@@ -11,16 +11,6 @@
 
 namespace tutti::bootstrap {
 
-namespace {
-
-// If every record were passed on at once, each rank of a large job would wake up once per rank. So records are held for
-// a moment and travel together, and the number of wake-ups does not grow with the job. The last record flushes all at
-// once, so joining does not end later for it.
-constexpr int held_from_ranks = 64;
-constexpr std::chrono::microseconds hold_of_a_rank{2}, longest_hold{50'000};
-
-}  // namespace
-
 Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes)
     : service_(std::move(service)),
@@ -31,8 +21,10 @@ Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rende
       exchanges_(monitor_, news_, ranks),
       neighbours_(*service_, *this),
       joining_(*this, timeout),
+      mending_(*this),
+      pairs_(*this),
       descriptors_(monitor_, news_),
-      consensus_(monitor_, news_, *this, rank, ranks) {}
+      consensus_(monitor_, news_, pairs_, rank, ranks) {}
 
 void Membership::start() {
     try {
@@ -80,6 +72,20 @@ void Membership::attempt(Errand work) {
     }
 }
 
+void Membership::post(std::function<void()> work) {
+    service_->post(attempted(std::move(work)));
+}
+
+void Membership::after(std::chrono::microseconds pause, std::function<void()> work) {
+    service_->after(pause, attempted(std::move(work)));
+}
+
+std::function<void()> Membership::attempted(std::function<void()> work) {
+    return [weak = weak_from_this(), work = std::move(work)] {
+        if (const auto self = weak.lock(); self && !self->gone_) self->attempt(work);
+    };
+}
+
 void Membership::shut_soon() {
     if (shutting_) service_->post(std::move(shutting_));
 }
@@ -100,17 +106,15 @@ void Membership::opened(Connection& connection) {
             connection.recognise();
             connection.send(Attach{ranks(), rank(), true});
             // A joined rank that reconnects may have lost records on the way that the parent still waits for.
-            if (news_.is(State::joining) || mending_.contains(connection.peer)) send_table(connection);
+            if (news_.is(State::joining) || mending_.is_mending(connection.peer)) send_table(connection);
             send_news(connection);
             tell_again(connection);
             return;
         case Role::pair:
             connection.recognise();
-            calling_.erase(connection.peer);
             connection.send(Attach{ranks(), rank(), false});
             send_news(connection);
-            if (connection.address().is_local()) descriptors_.send_requests(connection);
-            return;
+            return pairs_.opened(connection);
         case Role::child:
             return;
     }
@@ -134,16 +138,13 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     if (std::holds_alternative<Welcome>(message)) {
         connection.welcome = true;
         joining_.welcomed(connection);
-        if (connection.role == Role::parent) {
-            mended(connection.peer);
-            if (std::exchange(untold_, false)) finish_if_idle();
-        }
+        if (connection.role == Role::parent) mending_.welcomed(connection.peer);
         consensus_.say_again(connection);
         if (connection.role == Role::directory && roster_.complete() && news_.is(State::joining)) joining_.finish();
     } else if (const auto* parent = std::get_if<Parent>(&message); parent && connection.role == Role::directory) {
         joining_.met(parent->member);
     } else if (auto* record = std::get_if<Record>(&message); record && is_tree(connection)) {
-        on_record(connection, *record);
+        joining_.heard(*record, connection.peer);
     } else if (const auto* ask = std::get_if<Ask>(&message); ask && is_tree(connection)) {
         const auto& parent_there = neighbours_.parent();
         const auto& up = parent_there && parent_there->welcome ? parent_there : neighbours_.directory();
@@ -158,7 +159,7 @@ void Membership::received(Connection& connection, Message& message, Fd descripto
     } else if (const auto* fetch = std::get_if<Fetch>(&message)) {
         descriptors_.asked(connection, *fetch);
     } else if (const auto* give = std::get_if<Give>(&message)) {
-        on_give(connection, *give, std::move(descriptor));
+        pairs_.given(connection, *give, std::move(descriptor));
     } else if (const auto* note = std::get_if<Note>(&message); note && is_tree(connection)) {
         on_note(*note, &connection);
     } else if (auto* agree = std::get_if<Agree>(&message)) {
@@ -194,9 +195,9 @@ void Membership::on_attach(Connection& connection, const Attach& attach) {
     if (attach.tree && (news_.is(State::joining) || again)) send_table(connection);
     send_news(connection);
     consensus_.say_again(connection);
-    if (!attach.tree) return try_parent(attach.rank);
+    if (!attach.tree) return mending_.try_parent(attach.rank);
     tell_again(connection);
-    mended(attach.rank);
+    mending_.mended(attach.rank);
 }
 
 void Membership::send_table(Connection& connection) {
@@ -204,27 +205,23 @@ void Membership::send_table(Connection& connection) {
         if (roster_.has(r)) connection.send(record(r));
 }
 
-void Membership::on_record(Connection& connection, const Record& record) {
-    if (!news_.is(State::joining) || !roster_.add(record)) return;
-    is_heard_of_again(record.member);
-    look_at_process(record.member.rank);
-    if (fault()) return;
-    held_.push_back({record.member.rank, connection.peer});
-    if (roster_.complete()) {
-        pass_on_held();
-        joining_.finish();
-    } else if (ranks() <= held_from_ranks) {
-        pass_on_held();
-    } else if (held_.size() == 1) {
-        service_->after(std::min(hold_of_a_rank * ranks(), longest_hold), [weak = weak_from_this()] {
-            if (const auto self = weak.lock()) self->attempt([&] { self->pass_on_held(); });
-        });
-    }
+/// Sends the notes of exchanges over a new connection, since they may have been lost with an old one. The peer does the
+/// same.
+void Membership::tell_again(Connection& connection) {
+    if (news_.is(State::joining)) return;
+    for (const Note& note : exchanges_.all()) connection.send(note);
 }
 
-/// A neighbour that has connected since the records came got them from send_table() as well.
-void Membership::pass_on_held() {
-    for (const auto& [rank, from] : std::exchange(held_, {})) neighbours_.pass_on(record(rank), from);
+/// Whether a child that connects is reconnecting after a loss. Drops its old connection if this end still has it.
+bool Membership::is_again(const Connection& connection) {
+    const auto found = std::ranges::find_if(neighbours_.all(), [&](const auto& c) {
+        return c.get() != &connection && c->peer == connection.peer && c->role == Role::child;
+    });
+    if (found == neighbours_.all().end()) return mending_.is_mending(connection.peer);
+    const std::shared_ptr<Connection> former = *found;
+    neighbours_.drop(*former);
+    former->close();
+    return true;
 }
 
 // Sends the departures, the fault and the deaths that came before this connection was made.
@@ -252,32 +249,32 @@ void Membership::closed(Connection& connection, const Loss& loss) {
     if (!connection.welcome) {
         // The peer had not let this rank in yet, so the loss says nothing about the peer's life.
         joining_.not_let_in(connection, loss);
-        if (role != Role::child && mending_.contains(peer)) return missed_to_mend(peer, loss);
+        if (role != Role::child && mending_.is_mending(peer)) return mending_.missed(peer, loss);
         if (role == Role::parent && news_.is(State::joined))
-            seek_parent(peer, true);
+            mending_.seek_parent(peer, true);
         else if (role == Role::parent)
             joining_.call_parent_again(connection);
         else if (role == Role::pair)
-            pair_lost(peer, loss);
-        if (role != Role::pair) call(peer);  // the agreement may have waited for this connection
+            pairs_.lost(peer, loss);
+        if (role != Role::pair) pairs_.call(peer);  // the agreement may have waited for this connection
         return finish_if_idle();
     }
     const bool passes_on =
-        role == Role::parent && may_heal(connection, loss);  // a parent that has left still passes on news
+        role == Role::parent && connection.may_heal(loss);  // a parent that has left still passes on news
     if (has_left(peer) && !passes_on) {
         descriptors_.fail({tuttiRemoteError, peer, name_of(peer) + " has left"}, peer);
         consensus_.lost(peer);
-        if (role == Role::parent) seek_parent(peer, false);
+        if (role == Role::parent) mending_.seek_parent(peer, false);
         return finish_if_idle();
     }
-    if (outlives(connection, loss)) return;
+    if (mending_.outlives(connection, loss)) return;
     log(Level::info, "rank %d lost its connection to rank %d: %s", rank(), peer, loss.text);
     // A process that ends closes its connections, also over a network. Other errors are the network's.
     const std::string what = loss.ended ? name_of(peer) + " died" : unreachable(peer, loss.text);
     const bool silent = loss.silent && !connection.address().is_local();
     hear({tuttiRemoteError, peer, what, rank(), loss.ended || silent, silent});
     consensus_.broken(peer);
-    call(peer);  // unless it counts as dead: an agreement with it goes on
+    pairs_.call(peer);  // unless it counts as dead: an agreement with it goes on
 }
 
 void Membership::tell(std::uint64_t number, View bytes) {
@@ -305,7 +302,7 @@ void Membership::shut() {
     gone_ = true;
     const auto self = shared_from_this();
     joining_.stop();
-    close_rendezvous();
+    pairs_.close_rendezvous();
     neighbours_.close();
     descriptors_.forget_who_asked();
     joining_.leave_host();

@@ -7,7 +7,7 @@
 //                  \-> failed -> gone
 #pragma once
 
-#include <map>
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -15,15 +15,17 @@
 #include "bootstrap/descriptors.hpp"
 #include "bootstrap/exchanges.hpp"
 #include "bootstrap/joining.hpp"
+#include "bootstrap/mending.hpp"
 #include "bootstrap/neighbours.hpp"
 #include "bootstrap/news.hpp"
+#include "bootstrap/pairs.hpp"
 #include "bootstrap/roster.hpp"
 
 namespace tutti::bootstrap {
 
 /// Owned by its session and, until shut(), by the service. The service thread runs it, without a lock; what other
 /// threads may ask or wait for is guarded by monitor_.
-class Membership : public ConnectionUser, private Consensus::Carrier, public std::enable_shared_from_this<Membership> {
+class Membership : public ConnectionUser, public std::enable_shared_from_this<Membership> {
   public:
     Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
                std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes);
@@ -32,8 +34,10 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void start();
     /// Fails the join with that fault. Does nothing once joined.
     void give_up(const Fault& fault);
-    void offer_changed(std::uint64_t key);
-    void request(const std::shared_ptr<PendingFetch>& fetch);
+    void offer_changed(std::uint64_t key) {
+        attempt([&] { descriptors_.offer_changed(key); });  // peers wait for the answers
+    }
+    void request(const std::shared_ptr<PendingFetch>& fetch) { pairs_.request(fetch); }
     void cancel(const std::shared_ptr<PendingFetch>& fetch) { descriptors_.cancel(fetch); }
     void raise(const Fault& fault);
     void leave();
@@ -61,8 +65,6 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     /// Offers fd under key; withdraws the offer if fd is nullptr.
     void set_offer(std::uint64_t key, std::shared_ptr<Fd> fd) { descriptors_.offer(key, std::move(fd)); }
     std::shared_ptr<Fd> offered(std::uint64_t key) const { return descriptors_.offered(key); }
-    /// Whether a loss may be a reset by the network between two hosts rather than the end of the peer.
-    static bool may_heal(const Connection& lost, const Loss& loss);
     Rank rank() const { return roster_.self(); }
     int ranks() const { return roster_.ranks(); }
     /// Valid once joined.
@@ -80,9 +82,15 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     std::uint64_t process(Rank rank) const { return roster_.process(rank); }
     /// Whether that rank is on this host, so that Unix sockets reach it.
     bool is_near(const Member& member) const { return roster_.is_near(member); }
+    /// Where that rank is called for the tree; none if it is on another host and listens on no network interface.
+    const Address& address_of(const Member& member) const {
+        return is_near(member) && !rendezvous_.has(Rendezvous::tcp_only) ? member.local : member.remote;
+    }
 
   private:
     friend class Joining;
+    friend class Mending;
+    friend class Pairs;
     using State = News::State;
 
     // membership.cpp: connections and what comes over them
@@ -91,13 +99,17 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void closed(Connection& connection, const Loss& loss) override;
     void failed(Connection& connection, const Error& error) override;
     void attempt(Errand work);
+    /// Have the service thread attempt() work, now or after a pause, if this member is still there.
+    void post(std::function<void()> work);
+    void after(std::chrono::microseconds pause, std::function<void()> work);
+    std::function<void()> attempted(std::function<void()> work);
     void shut_soon();
     bool is_plausible(const Message& message) const;
     static bool may_come_early(const Message& message);
     void on_attach(Connection& connection, const Attach& attach);
-    void on_record(Connection& connection, const Record& record);
     void send_table(Connection& connection);
-    void pass_on_held();
+    void tell_again(Connection& connection);
+    bool is_again(const Connection& connection);
     void send_news(Connection& connection);
     void on_note(const Note& note, const Connection* from);
     std::string name_of(Rank rank) const { return roster_.name(rank); }
@@ -117,30 +129,7 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     void on_left(Connection& connection, const Left& left);
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
-    void seek_parent(Rank lost, bool unreachable);
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
-
-    // mending.cpp: reconnecting after a reset of a tree connection
-    bool outlives(const Connection& lost, const Loss& loss);
-    void call_to_mend_after(Rank peer, std::chrono::milliseconds pause);
-    void call_to_mend(Rank peer);
-    void missed_to_mend(Rank peer, const Loss& loss);
-    void stop_mending(Rank peer, const Loss& loss);
-    void tell_again(Connection& connection);
-    void mended(Rank peer);
-    bool is_again(const Connection& connection);
-    void try_parent(Rank caller);
-
-    // pairs.cpp: connections between two ranks, for agreements, which also need to notice the peer's end, and for
-    // descriptors, which need Unix sockets
-    void call_pair(Rank peer);
-    void pair_lost(Rank peer, const Loss& loss);
-    void call_pair_again(Rank peer);
-    void on_give(Connection& connection, const Give& give, Fd descriptor);
-    Connection* welcomed(Rank peer) override { return neighbours_.welcomed(peer); }
-    void call(Rank peer) override;
-    Bytes open_rendezvous(const std::vector<Rank>& out) override;
-    void close_rendezvous() override;
 
     const std::shared_ptr<Service> service_;
     const Rendezvous rendezvous_;
@@ -153,29 +142,11 @@ class Membership : public ConnectionUser, private Consensus::Carrier, public std
     // For the service thread alone, except where their headers say otherwise.
     Neighbours neighbours_;
     Joining joining_;
+    Mending mending_;
+    Pairs pairs_;
     Descriptors descriptors_;
     Consensus consensus_;
-    struct Held {
-        Rank rank, from;
-    };
-    std::vector<Held> held_;                // records that are yet to be passed on, and who sent them
-    std::set<Rank> unreachable_;            // ranks that could not be reached as a new parent
-    bool untold_ = false;                   // left, but the parent may not know: it was lost before it could be told
     std::set<std::uint64_t> silent_hosts_;  // host ids
-    struct Calling {
-        Deadline unanswered_since;
-        std::chrono::microseconds pause;
-    };
-    std::map<Rank, Calling> calling_;  // pair connections to other hosts that are being made, by peer
-    struct Mending {
-        bool made_it;  // this end had made the connection, so it makes it again
-        Address to;    // none while the peer's record has not come
-        Deadline since;
-        std::chrono::milliseconds pause;
-    };
-    std::map<Rank, Mending> mending_;  // tree connections that were reset, by peer
-    bool has_mended_ = false;
-    std::weak_ptr<Directory> opened_;  // by open_rendezvous(), for the members that are left
     bool gone_ = false;
     Service::PiecePtr shutting_;  // posts shut(); allocated at start, so that it works without memory
 };

@@ -10,9 +10,47 @@
 
 #include "base/thread.hpp"
 #include "comm/options.hpp"
+#include "comm/sharing.hpp"
 #include "kernels/host/executor.hpp"
 
 namespace tutti {
+
+/// The cores near the memory of the leader, to which helpers follow it.
+class HelperCores {
+  public:
+    /// For the leader: chooses cores near the memory that it is near to now, where its buffers mostly are.
+    void choose();
+    /// For helpers: moves the calling thread to the cores that the leader has chosen. seen: the last choice that it
+    /// followed, 0 at first.
+    void follow(unsigned& seen);
+
+  private:
+    std::mutex mutex_;        // guards cores_ and memory_
+    std::vector<int> cores_;  // empty if all are alike
+    std::vector<int> memory_;
+    std::atomic<unsigned> moves_{0};  // incremented when the leader has moved to other memory
+};
+
+/// A call in threads that the caller lends: the first that comes leads it. It outlives the call, since threads may come
+/// when it is over. Those who come see what begin() was given.
+class LentCall {
+  public:
+    /// Begins a call. lead must stay valid until the call is over.
+    void begin(const std::function<void()>& lead);
+    /// For each of the threads. The first one runs lead(), which ends the call. Returns the number, from 1 on, as which
+    /// the thread is to help; 0 if it has led or the call is over. index: from 0 on. The leader has number 0 whatever
+    /// its index, so the thread with index 0 takes the leader's.
+    int enter(int index);
+    const std::atomic<bool>& over() const { return over_; }
+    /// When it is over: throws what lead() has thrown.
+    void rethrow();
+
+  private:
+    const std::function<void()>* lead_ = nullptr;
+    std::atomic<int> leader_{-1};  // its index; -1: none yet
+    std::atomic<bool> over_{true};
+    std::exception_ptr error_;
+};
 
 /// One thread, the leader, waits for peers, drives networks, looks at faults and sleeps, like a thread that is alone.
 /// The others, the helpers, only advance channels that no thread is at, so the leader could do all by itself:
@@ -50,53 +88,35 @@ class Crew {
         Parts(std::size_t count, const std::function<void(std::size_t)>& part) : count_(count), part_(part) {}
         /// Runs parts until none is left to begin.
         void work();
-        std::exception_ptr error_;  // the first one
+        FirstError error_;
 
       private:
         const std::size_t count_;
         const std::function<void(std::size_t)>& part_;
         std::atomic<std::size_t> next_{0};
-        std::mutex mutex_;  // guards error_
     };
-    bool take_part();
     enum class Look { closed, still, moved };
     Look look(int thread);
     void help(int thread, const std::atomic<bool>& over);
     static void body(void* crew, int index);
     void lead_or_help(int index);
     void start();
-    void ring();
     void pass_time(unsigned fruitless, std::uint32_t word);
-    void sleep(std::uint32_t word, std::chrono::nanoseconds at_most);
-    void choose_cores();
-    void follow(unsigned& seen);
 
     const Threads threads_;
     const std::chrono::microseconds spin_;
     WakeUp& leader_;
 
-    std::atomic<HostExecution*> open_{nullptr};
-    std::atomic<int> inside_{0};                      // helpers that may be using open_
-    std::atomic<Parts*> parts_{nullptr};              // those of the spread() under way
-    std::atomic<int> taking_part_{0};                 // helpers that may be using parts_
-    std::atomic<std::uint32_t> news_{0};              // incremented when a helper has moved something
-    std::uint32_t heard_ = 0;                         // the leader's: news_ when it last looked
-    std::atomic<bool> failed_{false};                 // a helper has met an error
-    alignas(64) std::atomic<std::uint32_t> word_{0};  // the futex that helpers sleep on; changes when there is work
-    std::atomic<int> asleep_{0};                      // helpers that sleep
+    Shown<HostExecution> execution_;
+    Shown<Parts> parts_;                  // of the spread() under way
+    std::atomic<std::uint32_t> news_{0};  // incremented when a helper has moved something
+    std::uint32_t heard_ = 0;             // the leader's: news_ when it last looked
+    FirstError error_;                    // of the helpers
+    Sleepers sleepers_;
+    LentCall lent_;
 
-    std::mutex mutex_;  // guards error_, cores_ and memory_
-    std::exception_ptr error_;
-    std::vector<int> cores_;  // near the leader's memory; empty if all are alike
-    std::vector<int> memory_;
-    std::atomic<unsigned> moves_{0};  // incremented when the leader has moved to other memory
-
-    // For lent threads: the state of the call under way.
-    const std::function<void()>* lead_ = nullptr;
-    std::atomic<int> leads_{-1};  // the index of the body that leads; -1: none yet
-    std::atomic<bool> over_{true};
-    std::exception_ptr lead_error_;
-
+    // Threads of its own.
+    HelperCores cores_;
     bool started_ = false;
     std::atomic<bool> ends_{false};
     std::vector<Thread> own_;

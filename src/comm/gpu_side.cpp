@@ -22,7 +22,7 @@ gpu::Gpus& gpus_or_fail() {
 
 }  // namespace
 
-GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device) {
+GpuSide::GpuSide(int device, int ranks) : gpus_(gpus_or_fail()), device_(device), launches_(gpus_, device) {
     if (device < 0 || device >= gpus_.count())
         fail(tuttiInvalidArgument, "there is no CUDA device %d; this machine has %d", device, gpus_.count());
     arena_ = gpu::Arena::make(gpus_, device, ranks);
@@ -36,14 +36,7 @@ GpuSide::~GpuSide() {
     neighbours_.reset();
     if (mates_.tenant) mates_.tenant->leave(mates_.seat);
     for (void* stream : spare_streams_) gpus_.destroy_stream(stream);
-    if (last_launch_.event != nullptr) gpus_.drop(device_, last_launch_.event);
-    for (const Captured& c : captures_)
-        if (c.event != nullptr) gpus_.drop(device_, c.event);
     gpus_.free_pinned(reinterpret_cast<std::byte*>(control_));
-}
-
-void GpuSide::finish() noexcept {
-    if (last_launch_.event != nullptr) gpus_.await(device_, last_launch_.event);
 }
 
 void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Budget& budget, Deadline deadline) {
@@ -144,12 +137,7 @@ void GpuSide::check_stream(void* stream) const {
     const int device = gpus_.device_of(stream);
     if (stream != nullptr && device != device_)
         fail(tuttiInvalidArgument, "the stream is of GPU %d, the communicator on GPU %d", device, device_);
-    if (const std::uint64_t capture = gpus_.capture(stream); capture != 0 && forgotten_.contains(capture))
-        fail(tuttiInvalidUsage,
-             "the stream's capture has operations of this communicator already, but it was called in %zu other "
-             "captures since, on as many streams, and keeps no more apart. End the other captures before, or capture "
-             "fewer at a time",
-             captures_at_a_time);
+    launches_.check(stream);
 }
 
 void GpuSide::check_mates(void* stream, std::uint64_t group) const {
@@ -185,8 +173,7 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
     job.channels = static_cast<std::uint32_t>(std::min(tiling.channels, program.channels()));
     job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
     job.signature = call.signature;
-    job.call = calls_.number++;
-    calls_.last[job.call % remembered].set(call);
+    job.call = calls_.add(call);
     job.divide_by = o.average ? p.ranks : 0;
     job.op = static_cast<std::uint8_t>(o.op);
     job.is_signed = has_sign(o.type);
@@ -219,24 +206,10 @@ bool GpuSide::knows_loans(const gpu::Job& job) {
     return job.input.region != 0 || job.output.region != 0 || neighbours_->borrowers().have_any();
 }
 
-GpuSide::Captured* GpuSide::captured(std::uint64_t capture) {
-    const auto found = std::ranges::find(captures_, capture, &Captured::capture);
-    return found == captures_.end() ? nullptr : &*found;
-}
-
 void GpuSide::before_launch(void* stream, Engine* engine) {
-    const std::uint64_t capture = gpus_.capture(stream);
-    if (capture == 0) {
-        if (last_launch_.event != nullptr && (gpus_.identity(stream) != last_launch_.stream || last_launch_.by_graphs))
-            gpus_.follow(device_, last_launch_.event, stream);
-    } else if (const Captured* before = captured(capture)) {
-        if (before->stream != gpus_.identity(stream)) gpus_.follow(device_, before->event, stream);
-    } else {
-        check_stream(stream);  // an earlier call of the same group may have had this one forgotten
-        gpus_.follow_at_launch(device_, last_launch_.event, stream);
-    }
+    launches_.before_launch(stream);
     const auto begin = [](void* its) { static_cast<Engine*>(its)->serve(true); };
-    if (engine != nullptr && capture != 0) gpus_.call(device_, begin, engine, stream);
+    if (engine != nullptr && gpus_.capturing(stream)) gpus_.call(device_, begin, engine, stream);
 }
 
 void GpuSide::leave_engine(Engine* engine, void* stream) {
@@ -244,49 +217,12 @@ void GpuSide::leave_engine(Engine* engine, void* stream) {
     if (engine != nullptr && gpus_.capturing(stream)) gpus_.call(device_, end, engine, stream);
 }
 
-bool GpuSide::busy() const noexcept {
-    bool is = false;
-    shielded("asking a GPU whether kernels run", [&] {
-        void* const event = engines_event_.load(std::memory_order_acquire);
-        is = event != nullptr && !gpus_.reached(device_, event);
-    });
-    return is;
-}
-
 void GpuSide::after_launch(void* stream, Engine* engine) {
-    if (const std::uint64_t capture = gpus_.capture(stream); capture != 0) return after_capture(capture, stream);
-    gpus_.mark(device_, last_launch_.event, stream);
-    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
-    last_launch_.stream = gpus_.identity(stream);
-    if (engine == nullptr) return;
-    engines_event_.store(last_launch_.event, std::memory_order_release);
+    launches_.after_launch(stream);
+    if (mates_.tenant) mates_.tenant->launched(mates_.seat, launches_.event());
+    if (engine == nullptr || gpus_.capturing(stream)) return;
+    launches_.watch();
     engine->launched();
-}
-
-/// Records the events that later launches follow, and the next operation in the capture. A stream is part of one
-/// capture at a time: if it is in another one now, its earlier capture has ended.
-void GpuSide::after_capture(std::uint64_t capture, void* stream) {
-    const std::uintptr_t its = gpus_.identity(stream);
-    const auto ended = [&](const Captured& c) { return c.stream == its && c.capture != capture; };
-    for (const Captured& c : captures_)
-        if (ended(c)) gpus_.drop(device_, c.event);
-    std::erase_if(captures_, ended);
-    if (Captured* const own = captured(capture)) {
-        std::rotate(captures_.begin() + (own - captures_.data()), captures_.begin() + (own - captures_.data()) + 1,
-                    captures_.end());
-    } else {
-        if (captures_.size() == captures_at_a_time) {
-            forgotten_.insert(captures_.front().capture);
-            gpus_.drop(device_, captures_.front().event);
-            captures_.erase(captures_.begin());
-        }
-        captures_.push_back({capture});
-    }
-    gpus_.mark_at_launch(device_, last_launch_.event, stream, captures_.back().record);
-    last_launch_.by_graphs = true;
-    if (mates_.tenant) mates_.tenant->launched(mates_.seat, last_launch_.event);
-    gpus_.mark(device_, captures_.back().event, stream);
-    captures_.back().stream = its;
 }
 
 void GpuSide::abort() {

@@ -5,8 +5,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <vector>
 
+#include "comm/launch_sequence.hpp"
 #include "gpu/arena.hpp"
 #include "gpu/boards.hpp"
 #include "gpu/budget.hpp"
@@ -17,6 +18,21 @@
 #include "plan/operation.hpp"
 
 namespace tutti {
+
+/// The last calls by number. One thread adds; any thread may ask.
+class RecentCalls {
+  public:
+    std::uint32_t add(const Call& call) {
+        last_[next_ % remembered].set(call);
+        return next_++;
+    }
+    Call of(std::uint32_t number) const { return last_[number % remembered].get(); }
+
+  private:
+    static constexpr std::uint32_t remembered = 64;
+    SharedCall last_[remembered] = {};
+    std::uint32_t next_ = 0;
+};
 
 /// Owned by its Communicator; one thread at a time uses it, inside the communicator's ticket lock. Any thread may call
 /// abort(), verdict(), call_of() and busy(), and ask for what is fixed since connect(): gpus(), device(), budget(),
@@ -64,16 +80,15 @@ class GpuSide {
     /// What to launch for a put, a get or a signal. Throws if its buffer is not of this device.
     gpu::Put put(const OneSided& operation);
 
-    /// Call these around each launch on `stream`, to keep a communicator's operations in order: in the order of the
-    /// calls, on whatever streams; in a graph, in the order of their capture, whatever its branches; and graphs in the
-    /// order of their launches, among themselves and beside calls. engine: the one to serve while kernels run; nullptr
-    /// if there is none or it has nothing to do. In a graph, before_launch() and leave_engine() put calls into the
-    /// stream that tell the engine at every launch; otherwise the engine asks busy().
+    /// Call these around each launch on `stream`, to keep a communicator's operations in order (launch_sequence.hpp).
+    /// engine: the one to serve while kernels run; nullptr if there is none or it has nothing to do. In a graph,
+    /// before_launch() and leave_engine() put calls into the stream that tell the engine at every launch; otherwise the
+    /// engine asks busy().
     void before_launch(void* stream, Engine* engine = nullptr);
     void after_launch(void* stream, Engine* engine = nullptr);
     void leave_engine(Engine* engine, void* stream);
     /// Whether kernels of calls that the engine serves are still running. Any thread; does not wait.
-    bool busy() const noexcept;
+    bool busy() const noexcept { return launches_.busy(); }
 
     /// A stream of its own, for kernels that must run at the same time but can't share a launch or a user's stream.
     void* spare_stream(std::size_t number);
@@ -90,15 +105,14 @@ class GpuSide {
     /// Makes every kernel under way give up.
     void abort();
     /// Waits until all kernels have ended.
-    void finish() noexcept;
+    void finish() noexcept { launches_.finish(); }
 
     /// Why a kernel has given up; nullptr if none has. call_of(): the call that it belonged to, if it is among the last
     /// 64.
     const gpu::Verdict* verdict() const;
-    Call call_of(const gpu::Verdict& verdict) const { return calls_.last[verdict.call % remembered].get(); }
+    Call call_of(const gpu::Verdict& verdict) const { return calls_.of(verdict.call); }
 
   private:
-    static constexpr std::uint32_t remembered = 64;
     static constexpr std::size_t pool_bytes = 1 << 20;  // most programs take some kilobytes
     gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
     bool knows_loans(const gpu::Job& job);
@@ -120,27 +134,8 @@ class GpuSide {
         std::vector<Rank> ranks;  // by seat
     } mates_;                     // the communicator's ranks that are threads of this process on this device
     std::vector<void*> spare_streams_;
-    struct {
-        SharedCall last[remembered] = {};
-        std::uint32_t number = 0;  // the next call's number
-    } calls_;
-    struct {
-        void* event = nullptr;      // recorded after it, and again by every launch of a graph
-        std::uintptr_t stream = 0;  // its Gpus::identity()
-        bool by_graphs = false;     // a graph records it, maybe on another stream than `stream`
-    } last_launch_;
-    std::atomic<void*> engines_event_{nullptr};  // last_launch_.event, once the engine is to ask for it
-    struct Captured {
-        std::uint64_t capture;
-        void* event = nullptr;      // in the graph, after its last operation
-        std::uintptr_t stream = 0;  // its Gpus::identity()
-        void* record = nullptr;     // in the graph: the last one of last_launch_.event
-    };
-    static constexpr std::size_t captures_at_a_time = 32;
-    std::vector<Captured> captures_;               // captures that may not have ended, the last used one last
-    std::unordered_set<std::uint64_t> forgotten_;  // captures dropped for lack of room; they may have ended
-    Captured* captured(std::uint64_t capture);
-    void after_capture(std::uint64_t capture, void* stream);
+    RecentCalls calls_;
+    LaunchSequence launches_;
 };
 
 }  // namespace tutti

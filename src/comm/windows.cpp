@@ -23,21 +23,6 @@ constexpr std::size_t least_reference = std::size_t{1} << 20;
 /// How long to wait for the peers of a failed communicator to let go of memory.
 constexpr std::chrono::seconds brief{10};
 
-/// Notes on this rank's page that it is inside a copy, as HostChannel::touch() does: peers that close their memory look
-/// at the note afterwards, and wait.
-class Touching {
-  public:
-    explicit Touching(RankPage& page) : page_(page) {
-        page_.touching[0].store(1, std::memory_order_relaxed);
-        full_fence();
-    }
-    ~Touching() { page_.touching[0].store(0, std::memory_order_release); }
-    Touching(const Touching&) = delete;
-
-  private:
-    RankPage& page_;
-};
-
 bool is_open(const RankPage& page, const WindowPart& part) {
     return page.gates[part.gate].load(std::memory_order_relaxed) == part.key;
 }
@@ -258,7 +243,8 @@ void Windows::copy_piece(const OneSided& o, std::size_t& done) {
     RankPage& theirs = self ? connections_.page() : *link->page();
     refuse_closed(o, theirs);
     const Reference there{part.where.region, part.where.offset + o.offset + done};
-    const Touching touching(connections_.page());
+    Touching touching(connections_.page());
+    touching.begin(0);
     refuse_closed(o, theirs);
     std::byte* const memory = self ? reinterpret_cast<std::byte*>(there.offset) : link->see(there, size);
     if (o.kind == OneSided::Kind::get)

@@ -58,7 +58,8 @@ class Backend {
     /// Adds the squares of runs, each of which begins at its parameter's first element, or where a shard does. The same
     /// bits on all backends.
     virtual void add_squares(std::span<const Run> runs, Squares& into) = 0;
-    /// The index of the first run with a NaN or an infinity; runs.size() if there is none.
+    /// The index of the first run with a NaN or an infinity; runs.size() if there is none. Several threads may call it
+    /// at the same time, if no other function of this class is called meanwhile.
     virtual std::size_t first_bad(std::span<const Run> runs) = 0;
 
     /// into[0] = the greatest magnitude in `values`, 0 if count is 0. `into` is in this backend's memory.

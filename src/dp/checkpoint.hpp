@@ -68,7 +68,7 @@ struct Staging {
     std::size_t bytes = 0;
 };
 
-/// A save in progress. Owned by the Engine or an OnArrival. Used by the caller's thread; thread_ writes the files.
+/// A save in progress. Owned by Saves or an OnArrival. Used by the caller's thread; thread_ writes the files.
 class Saving {
   public:
     /// Begins a save. Collective, while no job is under way. m: the manifest, except the number, the bytes and the

@@ -6,7 +6,7 @@
 //     Reducer, Updater      reduces gradients and distributes new values; updates the elements that this rank owns
 //     Units, Versions       ZeRO-3: gathers and releases values; asynchronous modes: received values, steps under way
 //     Handover              moves data to its new owners when ranks die or join
-//     Statistics, Trace, Worker (the thread that runs jobs); checkpoint.hpp
+//     Statistics, Trace, Worker (the thread that runs jobs); Saves, checkpoint.hpp
 //
 // Reductions are jobs of the Worker. On a GPU they only enqueue work, in the calling thread (asynchronous modes: in a
 // thread and a stream of their own). Each rank has its own backends, so ranks on CPUs and on GPUs can work together.
@@ -16,8 +16,8 @@
 #include <optional>
 
 #include "dp/attendance.hpp"
-#include "dp/checkpoint.hpp"
 #include "dp/handover.hpp"
+#include "dp/saves.hpp"
 #include "dp/statistics.hpp"
 #include "dp/units.hpp"
 #include "dp/versions.hpp"
@@ -138,11 +138,8 @@ class Engine {
     Versions versions_;
     Handover handover_;
     Notes notes_;
-    Staging staging_;
-    std::unique_ptr<Saving> saving_;  // the save in progress, nullptr if there is none
-    std::string checkpoint_;          // path of the last checkpoint that was saved or loaded
+    Saves saves_;
     Latest reductions_;               // jobs of worker_
-    std::mutex looking_;              // serializes the NaN checks of concurrent grad_ready() calls
     std::unique_ptr<Worker> worker_;  // declared last, so that its thread ends before the rest is destroyed
 };
 

@@ -155,6 +155,7 @@ class GpuBackend : public Backend {
                 r.type == DataType::float64 ? into.doubles.add(next) : into.floats.add(next);
     }
     std::size_t first_bad(std::span<const Run> runs) override {
+        const std::lock_guard lock(looking_);
         const std::vector<std::uint64_t> found = find(FlatOp::bad, runs);
         std::size_t tile = 0;
         for (std::size_t i = 0; i < runs.size(); ++i)
@@ -246,6 +247,7 @@ class GpuBackend : public Backend {
     Freed freed_;
     std::byte* findings_ = nullptr;  // results of a pass, on the GPU
     std::size_t room_ = 0;           // numbers of 8 bytes in findings_
+    std::mutex looking_;             // guards them while several threads call first_bad()
 };
 
 class PinnedHost : public HostBackend {

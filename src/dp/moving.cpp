@@ -93,12 +93,12 @@ void Engine::share_settings(int root) {
 /// Loads the last checkpoint, because a part was lost.
 void Engine::go_back(const std::string& lost, long long step) {
     try {
-        if (checkpoint_.empty())
+        if (saves_.last.empty())
             fail(tuttiInvalidUsage,
                  "tuttiDpMove: no remaining rank has all of '%s' as it was after %lld steps, and this layer has "
                  "neither saved nor loaded a checkpoint",
                  lost.c_str(), step);
-        load_from(checkpoint_);
+        load_from(saves_.last);
     } catch (...) {
         ranks_.leave();
         throw;
@@ -157,7 +157,7 @@ void Engine::hand_over() {
     start_iterations(false);
     reducer_.make_compression();
     // From the ranks with the most steps, not from owners, which may be new ranks without a checkpoint.
-    ranks_.broadcast(checkpoint_, ranks_.furthest(progress_.updated, !checkpoint_.empty()));
+    ranks_.broadcast(saves_.last, ranks_.furthest(progress_.updated, !saves_.last.empty()));
     const bool goes_back = !plan.cover.lost.empty() && !options().asynchronous();
     share_settings(goes_back ? ranks_.furthest(progress_.updated) : plan.root);
     if (goes_back) {

@@ -36,7 +36,7 @@ void Engine::save(const char* given, bool beside) {
     if (!options().asynchronous())
         for (const Bucket& b : storage_.buckets()) storage_.take_callers_values(b);
     const Kept kept{reducer_.residuals(), reducer_.factors()};
-    saving_ = std::make_unique<Saving>(path, ranks_, storage_, kept, std::move(m), beside ? &staging_ : nullptr);
+    saves_.begin(path, ranks_, storage_, kept, std::move(m), beside);
     if (!beside) finish_save();
 }
 
@@ -47,15 +47,12 @@ void Engine::save_wait() {
 
 void Engine::finish_save() {
     worker_->check();
-    const std::unique_ptr<Saving> saving = std::move(saving_);
-    if (!saving) return;
-    saving->finish(ranks_);
-    checkpoint_ = saving->path();
+    saves_.finish(ranks_);
 }
 
 tuttiDpMemory_t Engine::memory() const {
     tuttiDpMemory_t all = storage_.memory();
-    all.staging = staging_.bytes;
+    all.staging = saves_.staging_bytes();
     return all;
 }
 
@@ -99,7 +96,7 @@ void Engine::load_from(const std::string& path) {
         }
     notes_ = m.notes;
     if (m.scale.scale > 0 && loss_scale_.is_on()) loss_scale_.restore(m.scale);
-    checkpoint_ = path;
+    saves_.last = path;
     set_steps(m.step);
     iteration_.phase = Phase::idle;
 }

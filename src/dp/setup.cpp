@@ -39,7 +39,7 @@ Engine::~Engine() {
 /// Ends all work of this engine, and destroys its communicators.
 void Engine::leave() {
     worker_.reset();
-    saving_.reset();
+    saves_.give_up();
     for (const BackendPtr& backend : {backends_.jobs, backends_.values})
         if (backend) guarded([&] { backend->settle(); });
     ranks_.leave();

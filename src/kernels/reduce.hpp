@@ -20,6 +20,8 @@ struct Reduction {
     const void* scalar = nullptr;          // one element of type
     int divide_by = 0;                     // the result is divided by this; 0 if it is not divided
     bool streaming = false;  // the sinks will not be read soon: use non-temporal stores where these are faster
+
+    bool copies() const { return source_count == 1 && scaled_source < 0 && divide_by == 0; }
 };
 
 /// Computes a reduction with the widest instructions of this machine. 16- and 8-bit floats are computed in fp32 and

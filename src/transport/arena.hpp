@@ -49,6 +49,32 @@ inline long touching_threads(const RankPage& page) {
     return std::ranges::count_if(page.touching, [](const auto& t) { return t.load(std::memory_order_acquire) != 0; });
 }
 
+/// Notes on a rank's page that it is inside a step that uses peers' memory directly. After begin() it looks at the
+/// peer's `closed` or gate. A peer closes first and then waits until `touching` is 0 (Faults::fail), so one of the two
+/// ranks sees the other's store. Belongs to one thread; page must outlive this.
+class Touching {
+  public:
+    explicit Touching(RankPage& page) : page_(page) {}
+    ~Touching() { end(); }
+    Touching(const Touching&) = delete;
+
+    /// entry: of RankPage::touching. Nothing if it has begun.
+    void begin(std::size_t entry) {
+        if (noted_ != nullptr) return;
+        noted_ = &page_.touching[entry];
+        noted_->store(1, std::memory_order_relaxed);
+        full_fence();
+    }
+    void end() {
+        if (noted_ != nullptr) noted_->store(0, std::memory_order_release);
+        noted_ = nullptr;
+    }
+
+  private:
+    RankPage& page_;
+    std::atomic<std::uint32_t>* noted_ = nullptr;  // nullptr outside
+};
+
 inline constexpr std::size_t page_bytes = 4096;
 static_assert(sizeof(RankPage) <= page_bytes);
 
@@ -63,9 +89,6 @@ inline constexpr int few_ranks = 32;
 constexpr std::size_t slot_bytes_for(int ranks) {
     if (ranks <= few_ranks) return slot_bytes;
     return std::clamp(std::bit_ceil(static_cast<std::size_t>(ranks)) * 32, slot_bytes / 4, slot_bytes);
-}
-constexpr std::size_t slot_stride_for(int ranks) {
-    return slot_stride_of(slot_bytes_for(ranks));
 }
 
 /// The same on long paths (plan/platform.hpp), where more has to be in flight. Up to 64 ranks, the slots of a channel

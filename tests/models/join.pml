@@ -2,8 +2,8 @@
  * Ranks meet and join, and die at any point before, meanwhile and afterwards, in the midst of what they send. Models,
  * by their names:
  *   Rendezvous   class Directory in src/bootstrap/directory.cpp, which lives in the process of rank 0
- *   Rank      class Joining: call_parent(), finish(), time_up() of src/bootstrap/joining.cpp, and class Membership:
- *             received(), on_record(), on_attach(), send_news(), closed() of membership.cpp, hear(), mark_left(),
+ *   Rank      class Joining: call_parent(), heard(), finish(), time_up() of src/bootstrap/joining.cpp, and class
+ *             Membership: received(), on_attach(), send_news(), closed() of membership.cpp, hear(), mark_left(),
  *             give_up() of liveness.cpp, with note_death() of news.cpp
  *   kill()    a process ends: what it had not sent is lost, what it had sent arrives, then each connection ends
  * Rank r's parent in the tree is (r - 1) / WIDTH. A time-out comes only when nothing else can happen. Sets of ranks are

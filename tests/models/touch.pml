@@ -1,7 +1,7 @@
 /*
  * Ranks copy to and from each other's memory, and give up at any moment. Models, by their names:
- *   step()    HostChannel::touch(), end_step() and the handler in progress() of src/kernels/host/channel.cpp; class
- *             Touching and Windows::copy_piece() of src/comm/windows.cpp
+ *   step()    class Touching of src/transport/arena.hpp; HostChannel::touch(), end_step() and the handler in progress()
+ *             of src/kernels/host/channel.cpp; Windows::copy_piece() of src/comm/windows.cpp
  *   give_up() Faults::keep(), fail() and until_untouched() of src/comm/faults.cpp
  *   close()   Windows::close() and open_part() of src/comm/windows.cpp, Faults::close_parts()
  * One rank is killed, or stopped and goes on later or never, at any point.

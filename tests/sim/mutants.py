@@ -93,10 +93,10 @@ MUTANTS = {
         "    if (loss.late || (again && !loss.wrong_secret)) {", "    if (again && !silent && !loss.wrong_secret) {"),
     "handshake not repeated": (
         "a request that was lost with its connection is not sent over the peer's (da34e56)", "bootstrap/pairs.cpp",
-        "        if (for_descriptors && c->is_open()) descriptors_.send_requests(*c);\n", ""),
+        "        if (for_descriptors && c->is_open()) m_.descriptors_.send_requests(*c);\n", ""),
     "lost pair not called": (
         "a connection for descriptors that was lost is not made again", "bootstrap/pairs.cpp",
-        "    service_->after(pause, [weak", "    service_->after(pause + std::chrono::hours(1), [weak"),
+        "    m_.after(pause, [this", "    m_.after(pause + std::chrono::hours(1), [this"),
     "rendezvous not told": (
         "a rank that hears of a death while it calls the rendezvous registers there without a word, and hangs up",
         "bootstrap/membership.cpp",

@@ -17,47 +17,33 @@ std::size_t longest(const Program& program, std::uint32_t Step::*side) {
 
 }  // namespace
 
-HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, std::vector<Connection> to,
-                         std::vector<Connection> from)
+HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, std::span<const Connection> to,
+                         std::span<const Connection> from)
     : bound_(bound),
-      page_(page),
       number_(number),
-      to_(std::move(to)),
-      from_(std::move(from)),
-      step_list_(bound.program.steps.data()),
-      operand_list_(bound.program.operands.data()),
-      exchange_list_(bound.exchanges.data()),
-      message_list_(bound.messages.data()),
-      steps_(static_cast<std::uint32_t>(bound.program.steps.size())),
-      packs_(bound.program.message_chunks > 1),
+      touching_(page),
       sources_(new const void*[longest(bound.program, &Step::sources)]),
-      sinks_(new void*[longest(bound.program, &Step::sinks)]),
-      outgoing_(to_.size()),
-      incoming_(from_.size()) {
+      sinks_(new void*[longest(bound.program, &Step::sinks)]) {
+    for (const Connection& c : to) to_.push_back({c});
+    for (const Connection& c : from) from_.push_back({c});
     reduction_.sources = sources_.get();
     reduction_.sinks = sinks_.get();
 }
 
 void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch) {
-    job_ = &job;
-    rows_ = job.rows;
-    at_ = layout.at.data();
-    lengths_ = layout.lengths.data();
+    // Tiles are dealt to the channels in turn, so that all channels work on neighbouring memory.
+    const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
+    tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
+    cursor_ = {};
+    mappable_ = job.mappable;
+    job_ = tiles_ > 0 ? &job : nullptr;
+    if (finished()) return;
+    layout_ = &layout;
     tile_in_[static_cast<int>(Place::scratch)] = reinterpret_cast<std::uintptr_t>(scratch);
     reduction_.type = job.type;
     reduction_.op = job.op;
     reduction_.scalar = job.scalar;
     signature_ = job.call.signature;
-    mappable_ = job.mappable;
-    element_ = layout.element;
-    streaming_ = layout.streaming;
-    needs_slots_ = layout.needs_slots;
-    // Tiles are dealt to the channels in turn, so that all channels work on neighbouring memory.
-    const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
-    tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
-    cursor_ = {};
-    finished_ = tiles_ == 0;
-    if (finished_) return;
     for (const Connection& c : to_) c.sender->begin(job.call);
 }
 
@@ -65,31 +51,39 @@ bool HostChannel::progress() try {
     const Cursor before = cursor_;
     if (cursor_.tile < tiles_ && !advance(*this, cursor_))
         return cursor_.tile != before.tile || cursor_.step != before.step;
-    finished_ = settled();
-    return finished_ || cursor_.tile != before.tile;
+    if (settled()) job_ = nullptr;
+    return finished() || cursor_.tile != before.tile;
 } catch (...) {  // the step has ended, so this rank no longer touches a peer's memory
-    end_touch();
+    touching_.end();
     throw;
 }
 
-bool HostChannel::settled() {
-    for (const Connection& c : to_)
-        if (!c.sender->settled()) return false;
-    return true;
+bool HostChannel::settled() const {
+    return std::ranges::all_of(to_, [](const Connection& c) { return c.sender->settled(); });
+}
+
+inline const Connection& HostChannel::connection_of(std::uint32_t message) const {
+    const BoundProgram::Exchange& e = exchange();
+    const auto number = static_cast<std::size_t>(bound_.messages[e.first + message].index);
+    if (message < e.received) return from_[number];
+    return to_[number];
+}
+
+inline bool HostChannel::can_go(std::uint32_t message) const {
+    const Connection& c = connection_of(message);
+    return message < exchange().received ? c.receiver->ready() : c.sender->ready(layout_->needs_slots);
 }
 
 HostExecution::Blocked HostChannel::blocked_on() const {
-    if (finished_) return {};
+    if (finished()) return {};
     if (cursor_.tile == tiles_) {
         for (const Connection& c : to_)
             if (!c.sender->settled()) return {peer_of(c), false, number_, cursor_};
         return {};
     }
-    const BoundProgram::Exchange& e = exchange_list_[cursor_.step];
+    const BoundProgram::Exchange& e = exchange();
     if (cursor_.message == e.received + e.sent) return {};
-    const bool received = cursor_.message < e.received;
-    const Connection& c = (received ? from_ : to_)[number(message_list_[e.first + cursor_.message])];
-    return {peer_of(c), received, number_, cursor_};
+    return {peer_of(connection_of(cursor_.message)), cursor_.message < e.received, number_, cursor_};
 }
 
 /// The peer of a connection; of a connection to all, the reader that has released least.
@@ -108,16 +102,11 @@ bool HostChannel::waits_for_other_cores(std::int32_t core) const {
         if (c.receiver != nullptr) return !at(c.receiver->wake_up());
         return std::ranges::none_of(c.sender->readers(), [&](const Sender::Reader& r) { return at(*r.wake_up); });
     };
-    if (finished_) return true;
+    if (finished()) return true;
     if (cursor_.tile == tiles_)
-        return std::all_of(to_.begin(), to_.end(),
-                           [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
-    const BoundProgram::Exchange& e = exchange_list_[cursor_.step];
-    for (std::uint32_t i = cursor_.message; i < e.received + e.sent; ++i) {
-        const Operand& message = message_list_[e.first + i];
-        const bool received = i < e.received;
-        if (!can_go(message, received) && !elsewhere((received ? from_ : to_)[number(message)])) return false;
-    }
+        return std::ranges::all_of(to_, [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
+    for (std::uint32_t i = cursor_.message; i < exchange().received + exchange().sent; ++i)
+        if (!can_go(i) && !elsewhere(connection_of(i))) return false;
     return true;
 }
 
@@ -125,58 +114,47 @@ void HostChannel::begin_tile(std::uint32_t tile) {
     tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->channels) +
                     static_cast<std::size_t>(number_)) *
                    job_->tile;
-    tile_in_[static_cast<int>(Place::input)] = reinterpret_cast<std::uintptr_t>(job_->input) + tile_offset_ * element_;
-    tile_in_[static_cast<int>(Place::output)] =
-        reinterpret_cast<std::uintptr_t>(job_->output) + tile_offset_ * element_;
+    const std::size_t element = layout_->element, begin = tile_offset_ * element;
+    tile_in_[static_cast<int>(Place::input)] = reinterpret_cast<std::uintptr_t>(job_->input) + begin;
+    tile_in_[static_cast<int>(Place::output)] = reinterpret_cast<std::uintptr_t>(job_->output) + begin;
     // If steps may be skipped, the number of earlier messages of a tile is unknown.
-    if (!job_->by_reference || !bound_.push_safe || rows_ != nullptr) return;
+    if (!job_->by_reference || !bound_.push_safe || job_->rows != nullptr) return;
     for (const BoundProgram::Postable& l : bound_.postables) {
-        const std::size_t bytes = length_in_tile(step_list_[l.step]) * element_;
+        const std::size_t bytes = length_in_tile(l.step) * element;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;
-        if (bytes > inline_bytes && c.link->refer(slice(operand_list_[l.slice]), bytes, where))
+        if (bytes > inline_bytes && c.link->refer(slice(bound_.program.operands[l.slice]), bytes, where))
             c.receiver->post(l.ahead, where, bytes);
     }
 }
 
-inline bool HostChannel::ready(const Step& step, std::uint32_t& seen) {
-    const BoundProgram::Exchange& e = exchange_of(step);
-    for (const std::uint32_t end = e.received + e.sent; seen < end; ++seen)
-        if (!can_go(message_list_[e.first + seen], seen < e.received)) return false;
+inline bool HostChannel::ready(const Step&, std::uint32_t& seen) {
+    for (const std::uint32_t end = exchange().received + exchange().sent; seen < end; ++seen)
+        if (!can_go(seen)) return false;
     return true;
 }
 
 inline void HostChannel::begin_step(const Step& step) {
-    current_ = &step;
-    reduction_.count = length_in_tile(step);
+    reduction_.count = length_in_tile(cursor_.step);
     reduction_.divide_by = step.completes ? job_->divide_by : 0;
-    bytes_ = reduction_.count * element_;
-    if (rows_ != nullptr && !counts_known_to_all(bound_.program.collective)) [[unlikely]]
-        signature_ = row_signature(job_->call.signature, length_of(step));
+    bytes_ = reduction_.count * layout_->element;
+    if (job_->rows != nullptr && !counts_known_to_all(bound_.program.collective)) [[unlikely]]
+        signature_ = row_signature(job_->call.signature, length_of(cursor_.step));
 }
 
-/// Call this before reading or writing a peer's memory directly. Until end_touch() the peer does not return from its
-/// call, so its buffers stay valid. Throws if the peer has given up. The peer sets `closed` first and then waits until
-/// `touching` is 0 (Faults::fail), so one of the two ranks sees the other's store.
+/// Call this before reading or writing a peer's memory directly. Until the end of the step the peer does not return
+/// from its call, so its buffers stay valid. Throws if the peer has given up. Only in shared jobs do several steps run
+/// at once, at most one on each channel.
 void HostChannel::touch(const Connection& connection) {
-    RankPage* page = connection.link->page();
-    if (!touching_) {
-        page_.touching[touching_number()].store(1, std::memory_order_relaxed);
-        full_fence();
-        touching_ = true;
-    }
+    touching_.begin(job_->threads > 1 ? 1 + static_cast<std::size_t>(number_) : 0);
+    const RankPage* const page = connection.link->page();
     if (page != nullptr && page->closed.load(std::memory_order_relaxed) != 0)
         fail_by(connection.peer, tuttiRemoteError, "rank %d: rank %d has given up %s", bound_.program.rank,
                 connection.peer, call_text(job_->call).c_str());
 }
 
-inline void HostChannel::end_touch() {
-    if (touching_) page_.touching[touching_number()].store(0, std::memory_order_release);
-    touching_ = false;
-}
-
 inline void HostChannel::load(const Step& step) {
-    const std::span<const Operand> operands = sources(step);
+    const std::span<const Operand> operands = bound_.program.sources(step);
     const void** place = sources_.get();
     for (const Operand& o : operands) *place++ = o.place == Place::peer ? payload(o) : slice(o);
     reduction_.source_count = static_cast<int>(step.sources);
@@ -184,21 +162,20 @@ inline void HostChannel::load(const Step& step) {
     if (job_->scalar != nullptr) [[unlikely]]
         for (std::size_t i = 0; i < operands.size(); ++i)
             if (operands[i].place == Place::input) reduction_.scaled_source = static_cast<int>(i);
-    copies_ = step.sources == 1 && reduction_.scaled_source < 0 && reduction_.divide_by == 0;
 }
 
 /// The address of the message that has arrived, or of its next part. Throws if signature or length differ.
 inline const std::byte* HostChannel::payload(const Operand& source) {
-    const Connection& c = from_[number(source)];
+    const Incoming& c = incoming(source);
     const Cell& cell = c.receiver->cell();
-    const std::size_t at = incoming_[number(source)], end = at + bytes_;
+    const std::size_t end = c.at + bytes_;
     const bool fits = source.more ? end <= cell.bytes : end == cell.bytes;
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
     // The length is right, but the peer may have written a kind that has no room for it.
-    if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + at;
-    if (cell.kind == Kind::slot && end <= c.receiver->slot_room()) return c.receiver->slot() + at;
+    if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + c.at;
+    if (cell.kind == Kind::slot && end <= c.receiver->slot_room()) return c.receiver->slot() + c.at;
     return source_elsewhere(c, cell);
 }
 
@@ -207,26 +184,27 @@ const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& 
         touch(c);
         return c.link->see(cell.reference, bytes_);
     }
-    const Operand* const place = first_slice(sinks(*current_));
+    const Operand* const place = first_slice(bound_.program.sinks(step(cursor_.step)));
     if (cell.kind == Kind::landed && place != nullptr)
         return slice(*place);  // the sender has stored this step's result there
     fail_by(c.peer, tuttiInternalError, "rank %d: a message of %zu bytes from rank %d can't be of kind %u",
             bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
-/// The local slice that holds, after the step, the value that the step sends; nullptr if none does.
-const std::byte* HostChannel::shareable_slice(const Step& step) const {
-    const Operand& source = operand_list_[step.first];
-    if (copies_ && source.place != Place::peer) return slice(source);
-    const Operand* const sink = first_slice(sinks(step));
+/// The local slice that holds, after the current step, the value that it sends; nullptr if none does.
+const std::byte* HostChannel::shareable_slice() const {
+    const Step& current = step(cursor_.step);
+    const Operand& source = bound_.program.sources(current).front();
+    if (reduction_.copies() && source.place != Place::peer) return slice(source);
+    const Operand* const sink = first_slice(bound_.program.sinks(current));
     return sink != nullptr ? slice(*sink) : nullptr;
 }
 
 inline void HostChannel::store(const Step& step) {
-    const void* const there_already = copies_ ? sources_[0] : nullptr;  // in place, or a landed message
+    const void* const there_already = reduction_.copies() ? sources_[0] : nullptr;  // in place, or a landed message
     void** end = sinks_.get();
-    sinks_are_users_ = true;
-    for (const Operand& o : sinks(step)) {
+    reduction_.streaming = layout_->streaming;  // unless a sink is a cell or a slot
+    for (const Operand& o : bound_.program.sinks(step)) {
         std::byte* const place = o.place == Place::peer ? payload_room(o) : slice(o);
         if (place != nullptr && place != there_already) *end++ = place;
     }
@@ -236,88 +214,82 @@ inline void HostChannel::store(const Step& step) {
 /// Where to store the message for a peer, or its next part; nullptr if it is by reference, so that the receiver reads
 /// it itself.
 inline std::byte* HostChannel::payload_room(const Operand& sink) {
-    Outgoing& out = outgoing_[number(sink)];
+    Outgoing& out = outgoing(sink);
     const bool alone = !sink.more && !out.under_way;
-    if (!(alone ? bytes_ <= inline_bytes : !needs_slots_)) return slot_or_elsewhere(sink, alone);
+    if (!(alone ? bytes_ <= inline_bytes : !layout_->needs_slots)) return slot_or_elsewhere(out, alone);
     out.kind = Kind::inlined;
-    sinks_are_users_ = false;
-    return to_[number(sink)].sender->cell().payload + out.at;
+    reduction_.streaming = false;
+    return out.sender->cell().payload + out.at;
 }
 
 /// The same for messages that do not go in a cell. alone: the message has one part.
-std::byte* HostChannel::slot_or_elsewhere(const Operand& operand, bool alone) {
-    const Connection& c = to_[number(operand)];
-    Outgoing& out = outgoing_[number(operand)];
-    if (job_->by_reference && alone && c.link != nullptr && (rows_ == nullptr || bytes_ >= reference_bytes)) {
+std::byte* HostChannel::slot_or_elsewhere(Outgoing& out, bool alone) {
+    if (job_->by_reference && alone && out.link != nullptr && (job_->rows == nullptr || bytes_ >= reference_bytes)) {
         // The result of a reduction is stored where the receiver wants it. Data that is in memory already is left to
         // the receiver to read.
         const PostedReceive* posted_receive =
-            current_->sources > 1 && bound_.push_safe ? c.sender->posted_receive() : nullptr;
+            reduction_.source_count > 1 && bound_.push_safe ? out.sender->posted_receive() : nullptr;
         // If the length differs, the receiver calls something else, and will report that.
         if (posted_receive != nullptr && posted_receive->bytes == bytes_) {
-            touch(c);
+            touch(out);
             out.kind = Kind::landed;
-            return c.link->see(posted_receive->where, bytes_);
+            return out.link->see(posted_receive->where, bytes_);
         }
-        const std::byte* shared = bound_.pull_safe ? shareable_slice(*current_) : nullptr;
+        const std::byte* shared = bound_.pull_safe ? shareable_slice() : nullptr;
         // A send that fits into the slots ends without its receiver; over TCP there is no other reason to wait for it.
         const bool waits = bound_.program.collective != Collective::send || tiles_ > slot_depth;
-        const bool by_kernel = c.link->reads_references();
-        if (shared != nullptr && (waits || !by_kernel) && c.link->refer(shared, bytes_, out.reference)) {
+        const bool by_kernel = out.link->reads_references();
+        if (shared != nullptr && (waits || !by_kernel) && out.link->refer(shared, bytes_, out.reference)) {
             out.kind = Kind::reference;
-            if (by_kernel) sinks_are_users_ = false;
+            if (by_kernel) reduction_.streaming = false;
             return nullptr;
         }
     }
     out.kind = Kind::slot;
-    sinks_are_users_ = false;
-    return c.sender->slot() + out.at;
+    reduction_.streaming = false;
+    return out.sender->slot() + out.at;
 }
 
 inline void HostChannel::reduce(const Step&) {
-    Reduction& r = reduction_;
+    const Reduction& r = reduction_;
     if (r.sink_count == 0 || r.count == 0) return;
-    r.streaming = streaming_ && sinks_are_users_;
-    if (copies_ && r.sink_count == 1 && !r.streaming)
+    if (r.copies() && r.sink_count == 1 && !r.streaming)
         std::memcpy(sinks_[0], sources_[0], bytes_);
     else
         tutti::reduce(r);
 }
 
-inline void HostChannel::commit(const Step& step) {
-    for (const Operand& o : sends(step)) {
+inline void HostChannel::commit(const Step&) {
+    for (const Operand& o : bound_.sent(exchange())) {
+        Outgoing& out = outgoing(o);
         std::size_t bytes = bytes_;
-        if (packs_ && goes_on(o, bytes)) continue;
-        const Connection& c = to_[number(o)];
-        const Outgoing& out = outgoing_[number(o)];
+        if (packs() && goes_on(out, o, bytes)) continue;
         if (out.kind != Kind::inlined) [[unlikely]]
-            describe_elsewhere(c, out.kind, out.reference);
-        c.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-        for (const Sender::Reader& reader : c.sender->readers()) wake_later(*reader.wake_up);
+            describe_elsewhere(out);
+        out.sender->commit(out.kind, static_cast<std::uint32_t>(bytes), signature_, mappable_);
+        for (const Sender::Reader& reader : out.sender->readers()) wake_later(*reader.wake_up);
     }
 }
 
 /// Ends a part of a message. Returns true if more parts follow. bytes: length of the part; becomes the length of the
 /// message so far.
-bool HostChannel::goes_on(const Operand& operand, std::size_t& bytes) {
-    Outgoing& out = outgoing_[number(operand)];
+bool HostChannel::goes_on(Outgoing& out, const Operand& operand, std::size_t& bytes) const {
     bytes += out.at;
     out.under_way = operand.more;
     out.at = operand.more ? next_part(out.at, bytes_, out.kind == Kind::slot) : 0;
     return operand.more;
 }
 
-void HostChannel::describe_elsewhere(const Connection& c, Kind kind, const Reference& reference) {
-    if (kind == Kind::reference) c.sender->cell().reference = reference;
-    if (rows_ != nullptr) c.sender->cell().set_row(length_of(*current_));
+void HostChannel::describe_elsewhere(const Outgoing& out) const {
+    if (out.kind == Kind::reference) out.sender->cell().reference = out.reference;
+    if (job_->rows != nullptr) out.sender->cell().set_row(length_of(cursor_.step));
 }
 
-inline void HostChannel::release(const Step& step) {
-    for (const Operand& o : receives(step)) {
-        const Connection& c = from_[number(o)];
-        if (packs_) {
-            std::size_t& at = incoming_[number(o)];
-            at = o.more ? next_part(at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
+inline void HostChannel::release(const Step&) {
+    for (const Operand& o : bound_.received(exchange())) {
+        Incoming& c = incoming(o);
+        if (packs()) {
+            c.at = o.more ? next_part(c.at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
             if (o.more) continue;
         }
         c.receiver->release();
@@ -326,7 +298,7 @@ inline void HostChannel::release(const Step& step) {
 }
 
 inline void HostChannel::end_step(const Step&) {
-    end_touch();
+    touching_.end();
     if (to_wake_.empty()) return;
     for (WakeUp* const wake_up : to_wake_) wake(*wake_up);
     to_wake_.clear();
@@ -335,14 +307,15 @@ inline void HostChannel::end_step(const Step&) {
 void HostChannel::mismatch(const Connection& c) const {
     const Cell& cell = c.receiver->cell();
     const Call theirs = c.receiver->call();
-    if (rows_ != nullptr && cell.signature != signature_) {
+    if (job_->rows != nullptr && cell.signature != signature_) {
         // A message in a cell is the end of its row, so its length tells that of the row.
-        const std::uint64_t sent = cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / element_ : cell.row();
+        const std::uint64_t sent =
+            cell.kind == Kind::inlined ? tile_offset_ + cell.bytes / layout_->element : cell.row();
         if (cell.signature == row_signature(job_->call.signature, sent))
             fail_by(c.peer, tuttiInvalidUsage,
                     "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
                     "must give the same count",
-                    bound_.program.rank, length_of(*current_), c.peer, call_text(job_->call).c_str(), c.peer,
+                    bound_.program.rank, length_of(cursor_.step), c.peer, call_text(job_->call).c_str(), c.peer,
                     static_cast<unsigned long long>(sent));
     }
     if (cell.signature == signature_)

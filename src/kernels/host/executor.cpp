@@ -85,7 +85,7 @@ void HostExecution::add_channel() {
     std::vector<Connection> to, from;
     for (const BoundProgram::Peer peer : bound_.to) to.push_back(connect_(peer, channel, true));
     for (const BoundProgram::Peer peer : bound_.from) from.push_back(connect_(peer, channel, false));
-    channels_.push_back(std::make_unique<HostChannel>(bound_, page_, channel, std::move(to), std::move(from)));
+    channels_.push_back(std::make_unique<HostChannel>(bound_, page_, channel, to, from));
 }
 
 void HostExecution::lay_out(const Job& job) {

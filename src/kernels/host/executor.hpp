@@ -55,6 +55,8 @@ struct BoundProgram {
     };
     std::vector<Exchange> exchanges;  // by step
     std::vector<Operand> messages;    // all operands that are peers
+    std::span<const Operand> received(const Exchange& e) const { return {messages.data() + e.first, e.received}; }
+    std::span<const Operand> sent(const Exchange& e) const { return {messages.data() + e.first + e.received, e.sent}; }
     bool pull_safe = false, push_safe = false;
 
     /// Binds a proven program. Throws tuttiInternalError if a step has a peer twice among its sources or sinks; not

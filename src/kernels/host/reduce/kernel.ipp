@@ -229,7 +229,7 @@ template <class F, ReduceOp op>
 void reduce_as(const Reduction& r) {
     const size_t size = r.count * sizeof(typename F::Element);
     if (size == 0) return;
-    if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) return copy(r, size);
+    if (r.copies()) return copy(r, size);
     if (size < 16) return run_tiny<F, op>(r, size);
     if (r.scaled_source < 0) {
         // Specialised code for types that gradients have. All types, operations and numbers of sources would take

@@ -91,7 +91,7 @@ void reduce_as(const Reduction& r) {
 }  // namespace
 
 void reduce_reference(const Reduction& r) {
-    if (r.source_count == 1 && r.scaled_source < 0 && r.divide_by == 0) {  // a copy keeps every bit, of NaNs too
+    if (r.copies()) {  // a copy keeps every bit, of NaNs too
         for (int m = 0; m < r.sink_count; ++m) std::memmove(r.sinks[m], r.sources[0], r.count * size_of(r.type));
         return;
     }
