@@ -61,7 +61,7 @@ time_t time(time_t* out) {
     return now.tv_sec;
 }
 
-static _Noreturn void refuse(const char* what) {
+__attribute__((noreturn)) static void refuse(const char* what) {
     fprintf(stderr, "%s: a wait that ends at a time of the wall clock, on some system at least\n", what);
     abort();
 }
