@@ -1,4 +1,5 @@
 // Lets several threads of a rank move the messages of its links: each has one socket, and the channels that go by it.
+#include <algorithm>
 #include <utility>
 
 #include "transport/net/link.hpp"
@@ -7,13 +8,15 @@ namespace tutti::net {
 
 void Ends::add_turns(std::vector<Turn>& turns) {
     if (net_ != nullptr || end_.lost || !healing_.is_whole() || healing_.round() > 0) return;
-    for (const int channel : {one_sided_channel, answer_channel})  // its messages go by all sockets
-        if (channels_[channel].arrivals) return;
+    // Messages that may go by any socket are sent by one thread. They may arrive meanwhile, under receiving_.
+    const auto by_any = [](const Channel* c) { return c->early != nullptr; };
+    if (std::ranges::any_of(channels_.in_use(), [&](const Channel* c) { return by_any(c) && c->stirs(); })) return;
     const auto& streams = sockets_.all();
     for (std::size_t lane = 0; lane < streams.size() && streams.size() > 1; ++lane) {
         std::vector<Channel*> stirring;
         for (Channel* const c : channels_.in_use())
-            if (static_cast<std::size_t>(c->number) % streams.size() == lane && c->stirs()) stirring.push_back(c);
+            if (static_cast<std::size_t>(c->number) % streams.size() == lane && !by_any(c) && c->stirs())
+                stirring.push_back(c);
         if (streams[lane] && (!streams[lane]->idle() || !stirring.empty()))
             turns.emplace_back(*this, lane, std::move(stirring));
     }
