@@ -163,7 +163,7 @@ TEST_CASE("an adapter refuses a put that comes too late, and its communicator is
     CHECK(pair.wait(1) == tuttiInvalidUsage);  // no signal has come
 }
 
-TEST_CASE("an adapter reads what a get asks for, and refuses one that comes too late") {
+TEST_CASE("an adapter reads what a get asks for") {
     PutPair pair;
     pair.introduce();
     std::vector<unsigned char> got(5000);
@@ -173,13 +173,24 @@ TEST_CASE("an adapter reads what a get asks for, and refuses one that comes too 
         REQUIRE(got[0] == static_cast<unsigned char>(i));
     }
     CHECK(read_by_peers(pair.memory) > 100'000);
-    for (size_t before = read_by_peers(pair.memory); read_by_peers(pair.memory) == before;)
-        REQUIRE(pair.get(got.data(), 5000, 0) == tuttiSuccess);  // the next one will be read as well
-    REQUIRE(tuttiCommWindowDeregister(pair.comms[1], pair.windows[1]) == tuttiSuccess);
-    const int refused = fake_verbs_tally().refused;
-    CHECK(pair.get(got.data(), 5000, 0) == tuttiInvalidUsage);
-    CHECK(mentions(pair.comms[0], {"rank 0 gets from a window that rank 1 has deregistered"}));
-    CHECK(fake_verbs_tally().refused > refused);
+}
+
+TEST_CASE("an adapter refuses a get that comes too late, and its communicator is told why") {
+    // The owner's engine answers a get, without the adapter, if it has not yet acknowledged the ones before.
+    bool refused = false;
+    for (int tries = 0; tries < 50 && !refused; ++tries) {
+        PutPair pair;
+        pair.introduce();
+        std::vector<unsigned char> got(5000);
+        for (size_t before = read_by_peers(pair.memory); read_by_peers(pair.memory) == before;)
+            REQUIRE(pair.get(got.data(), 5000, 0) == tuttiSuccess);
+        REQUIRE(tuttiCommWindowDeregister(pair.comms[1], pair.windows[1]) == tuttiSuccess);
+        const int before = fake_verbs_tally().refused;
+        CHECK(pair.get(got.data(), 5000, 0) == tuttiInvalidUsage);
+        CHECK(mentions(pair.comms[0], {"rank 0 gets from a window that rank 1 has deregistered"}));
+        refused = fake_verbs_tally().refused > before;
+    }
+    CHECK(refused);
 }
 
 // Not on slow links, where requests pass on one by one while all gets of a group are awaited: then engines answer.

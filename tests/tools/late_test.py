@@ -50,7 +50,8 @@ class Late(unittest.TestCase):
                               timeout=float(SECONDS) + 120, env=dict(SURROUNDINGS, LD_PRELOAD=WALL_CLOCK,
                                                                      TUTTI_TIMEOUT_MS="500"))
         self.assertIn(done.returncode, range(1, 128), done.stdout + done.stderr)
-        self.assertRegex(done.stderr, "tuttiAllReduce: rank [02] waited 0.5 s for .*rank 1")
+        # For rank 1, which is late, or for one that waits for it.
+        self.assertRegex(done.stderr, r"tuttiAllReduce: rank [02] waited 0\.5 s for .*rank \d")
 
     def test_a_rank_on_another_host_is_late(self):
         self.needs()
