@@ -129,8 +129,12 @@ void HostChannel::begin_tile(std::uint32_t tile) {
 }
 
 inline bool HostChannel::ready(const Step&, std::uint32_t& seen) {
-    for (const std::uint32_t end = exchange().received + exchange().sent; seen < end; ++seen)
-        if (!can_go(seen)) return false;
+    const BoundProgram::Exchange& e = exchange();
+    const Operand* const messages = bound_.messages.data() + e.first;
+    for (; seen < e.received; ++seen)
+        if (!incoming(messages[seen]).receiver->ready()) return false;
+    for (const std::uint32_t end = e.received + e.sent; seen < end; ++seen)
+        if (!outgoing(messages[seen]).sender->ready(layout_->needs_slots)) return false;
     return true;
 }
 
