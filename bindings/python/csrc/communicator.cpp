@@ -7,7 +7,6 @@
 #include <chrono>
 #include <climits>
 #include <cmath>
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -176,7 +175,7 @@ namespace {
 /// What a thread that destroys a communicator has to say.
 struct Leaving {
     std::mutex mutex;
-    std::condition_variable changed;
+    Condition changed;
     bool done = false;
     tuttiResult_t result = tuttiSuccess;
     std::string text;
@@ -211,7 +210,8 @@ void destroy(tuttiComm_t comm) {
         {
             const nb::gil_scoped_release free;
             std::unique_lock lock(leaving->mutex);
-            done = leaving->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return leaving->done; });
+            done = leaving->changed.wait_until(lock, Condition::Clock::now() + std::chrono::milliseconds(50),
+                                               [&] { return leaving->done; });
         }
         if (!done) signals.look();
     }

@@ -85,7 +85,7 @@ void Worker::call(std::shared_ptr<Job>&& ended) {
 
 template <typename Done>
 bool Worker::wait_until(const Done& done, double seconds) {
-    using Clock = std::chrono::steady_clock;
+    using Clock = Condition::Clock;
     const bool main = Interruptible::is_main();
     const Clock::time_point end =
         Clock::now() + std::chrono::microseconds(seconds < 0 ? 0 : std::llround(seconds * 1e6));

@@ -2,7 +2,6 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 
 #include "arrays.hpp"
 #include "communicator.hpp"
+#include "condition.hpp"
 
 namespace tutti::python {
 
@@ -59,7 +59,7 @@ class Worker {
     const tuttiComm_t comm_;
     const int forks_ = forks();
     std::mutex mutex_;
-    std::condition_variable changed_;
+    Condition changed_;
     std::deque<std::shared_ptr<Job>> jobs_;  // not all done, or not yet forgotten: the GIL's holder drops them
     size_t begun_ = 0;                       // of jobs_, those that the thread has taken
     bool ending_ = false, stopped_ = false;

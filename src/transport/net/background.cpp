@@ -145,16 +145,24 @@ void Background::watch() {
 void Background::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)()) {
     if (asked.load() || asked.exchange(true)) return;
     const std::shared_ptr<Service> service = lock_.hangs_perhaps() ? aside_ : service_;
-    service->post([weak = self_, service = service.get(), &asked, delay, work] {
+    const auto due = [weak = self_, &asked, work] {
         const auto self = weak.lock();  // keeps `asked` alive, which is a member
         if (!self) return;
-        service->after(delay, [weak, &asked, work] {
-            const auto background = weak.lock();
-            if (!background) return;
-            asked.store(false);
-            if (!background->awake_.load()) ((*background).*work)();
+        asked.store(false);
+        if (!self->awake_.load()) ((*self).*work)();
+    };
+    try {
+        service->post([service = service.get(), delay, due] {
+            try {
+                service->after(delay, due);
+            } catch (const std::bad_alloc&) {
+                due();  // early rather than never
+            }
         });
-    });
+    } catch (...) {
+        asked.store(false);
+        throw;
+    }
 }
 
 void Background::look_later(std::chrono::microseconds delay) {
