@@ -27,7 +27,7 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/service.hpp"
 #include "bootstrap/session.hpp"
 #include "comm/driver.hpp"

@@ -18,8 +18,11 @@ WIDTH = 120
 PROSE_WIDTH = 100  # of Markdown, but for tables and code
 FUNCTION_LINES = 70
 FILE_LINES = {"src": 450, "include": 800, "bench": 800, "tools": 800, "tests": 800, "bindings": 800}
-HEADER_LINES = 150  # in these rooms, whose classes a reader holds side by side
-SLIM = ("src/plan/", "src/comm/", "src/api/", "src/dp/")
+HEADER_LINES = 150  # in src/, but for these:
+LONG_HEADERS = {"src/kernels/cuda/": "code of GPUs, which lies in headers",
+                "src/transport/fifo.hpp": "the wire, its writer and its reader on one page",
+                "src/transport/net/link.hpp": "one class, which each message over a network passes",
+                "src/transport/plugin/abi.hpp": "declarations that are not ours"}
 
 # (rule, file) -> how many times it may. A file that has improved to 0 must leave the list.
 KNOWN = {}
@@ -120,7 +123,7 @@ def file_length(tree):
     for path, text in tree.items():
         lines = text.count("\n")
         most = FILE_LINES.get(path.split("/")[0], lines)
-        if path.startswith(SLIM) and path.endswith(".hpp"):
+        if path.startswith("src/") and path.endswith(".hpp") and not path.startswith(tuple(LONG_HEADERS)):
             most = HEADER_LINES
         if lines > most:
             yield path, lines, f"{lines} lines; at most {most}"
@@ -550,7 +553,8 @@ def self_test():
     breaks(prose, {"docs/a.md": "a\n" + "y " * 51 + "\n| " + "y " * 60 + "\n\n    " + "y " * 60}, 2)
     breaks(unmerged, {"docs/a.md": "a\n" + "<" * 7 + " HEAD\nb\n" + ">" * 7 + " c\n"}, 2, 4)
     breaks(file_length, {"src/a/a.cpp": "x\n" * 450, "src/a/b.cpp": "x\n" * 451, "tests/a/a.cpp": "x\n" * 800}, 451)
-    breaks(file_length, {"src/comm/a.hpp": "x\n" * 150, "src/plan/b.hpp": "x\n" * 151, "docs/a.md": "x\n" * 999}, 151)
+    breaks(file_length, {"src/comm/a.hpp": "x\n" * 150, "src/plan/b.hpp": "x\n" * 151, "docs/a.md": "x\n" * 999,
+                         "src/kernels/cuda/c.hpp": "x\n" * 400, "tests/a/a.hpp": "x\n" * 151}, 151)
 
     def body(lines):
         return "{\n" + "    if (x) { y(); }\n" * (lines - 2) + "}\n"

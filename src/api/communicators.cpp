@@ -9,6 +9,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/per_thread.hpp"
+#include "bootstrap/launch.hpp"
 
 using namespace tutti;
 
@@ -120,11 +121,11 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
         try {
             const Options options = Options::from(config);
             goes_on = make(comm, options, [=]() -> CommunicatorPtr {
-                if (nranks == 1) Session::forget_rendezvous(identity);
+                if (nranks == 1) forget_rendezvous(identity);
                 return Communicator::join(identity, rank, nranks, options);
             });
         } catch (const std::bad_alloc&) {  // maybe before join(): other ranks may wait in this process
-            shielded("closing a rendezvous", [&] { Session::close_rendezvous(identity, "out of memory"); });
+            shielded("closing a rendezvous", [&] { close_rendezvous(identity, "out of memory"); });
             throw;
         }
     });

@@ -9,7 +9,8 @@
 
 #include "base/caught.hpp"
 #include "bootstrap/connection.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/listener.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 namespace tutti::bootstrap {
 

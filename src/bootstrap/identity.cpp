@@ -1,4 +1,4 @@
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 #include <sodium.h>
 
@@ -192,7 +192,7 @@ Identity Session::accept(const Invitation& invitation) const {
     return rendezvous.identity();
 }
 
-void Session::close_rendezvous(const Identity& identity, std::string_view why) {
+void close_rendezvous(const Identity& identity, std::string_view why) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::running();
     if (!service) return;
@@ -201,7 +201,7 @@ void Session::close_rendezvous(const Identity& identity, std::string_view why) {
     });
 }
 
-void Session::forget_rendezvous(const Identity& identity) {
+void forget_rendezvous(const Identity& identity) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::get();
     service->run([&] {
@@ -213,9 +213,8 @@ RendezvousPoint::RendezvousPoint(const Session& session) : invitation_(session.i
 
 RendezvousPoint::~RendezvousPoint() {
     if (!needed_) return;
-    shielded("closing a rendezvous", [this] {
-        Session::close_rendezvous(identity_, "the rank in whose process the others were to meet gave up");
-    });
+    shielded("closing a rendezvous",
+             [this] { close_rendezvous(identity_, "the rank in whose process the others were to meet gave up"); });
 }
 
 Identity Session::rendezvous(std::span<const Rank> members, const Agreed& agreed) const {

@@ -1,57 +1,67 @@
-// The contents of an Identity. Layout of the 128 bytes, offsets in bytes:
-//
-//      0  magic "TUTTI-ID"        8  version, u16     10  flags, u16     12  checksum, u32
-//     16  the secret, 32 bytes   48  host_id of the creator, u64         56  TCP address, 24 bytes     80  zeros
+// What ranks need to meet: an identity, which is secret, or among members of a session an invitation, which is not.
 #pragma once
 
-#include "bootstrap/address.hpp"
-#include "bootstrap/auth.hpp"
-#include "bootstrap/session.hpp"
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
 
-namespace tutti::bootstrap {
+#include "tutti/tutti.h"
 
-struct Rendezvous {
-    enum Flag : std::uint16_t {
-        one_host = 1,     // all ranks are on one host: no TCP port is opened
-        tcp_only = 2,     // for tests: Unix sockets are used for descriptors only
-        rank0_opens = 4,  // rank 0 opens the rendezvous when it joins, not the process that made the identity
-        alone = 8,        // rank 0 of 1 without a launcher: there is nobody to meet
-    };
+namespace tutti {
+class Session;
 
-    std::uint16_t flags = 0;
-    Secret secret;
-    std::uint64_t host = 0;  // host_id() of the rendezvous; 0 if not known
-    Address tcp;             // of the rendezvous; none with one_host
+/// The address at which ranks meet and the secret that lets them in. It travels inside tuttiUniqueId, so it has a fixed
+/// size and a checksum. The destructor wipes it.
+struct Identity {
+    std::array<std::byte, TUTTI_UNIQUE_ID_BYTES> bytes{};
 
-    bool has(Flag flag) const { return (flags & flag) != 0; }
-    /// The rendezvous's Unix socket. Its name is derived from the secret, so it need not be sent to anybody.
-    Address local() const { return Address::local(secret.name("tutti rendezvous")); }
+    Identity() = default;
+    Identity(const Identity&) = default;
+    Identity& operator=(const Identity&) = default;
+    ~Identity();
 
-    /// The encoded form. room: scratch to write it in; with TUTTI_UNIQUE_ID_BYTES reserved, nothing is allocated.
-    Identity identity(Bytes room = {}) const;
-    static Rendezvous of(const Identity& identity);
+    /// Opens a rendezvous in this process, which must live until all ranks have joined.
+    static Identity create();
+
+    /// The identity of a rendezvous at place, "host:port", which rank 0 opens when it joins. The k-th call returns the
+    /// same identity in every process. With TUTTI_SECRET the ranks may be on several hosts; without it they must be on
+    /// one host and belong to one user. Throws tuttiInvalidUsage, naming NCCL_COMM_ID, if place can't be parsed.
+    static Identity at(const std::string& place);
+
+    /// Throws tuttiInvalidArgument if the bytes are damaged, truncated, not Tutti's or of another version.
+    static Identity from(const tuttiUniqueId& id);
+    tuttiUniqueId to_unique_id() const;
 };
 
-/// The addresses, with port 0, at which a rank of the job listens for data connections: the interfaces that
-/// TUTTI_SOCKET_IFNAME names; else the loopback if all ranks are known to be on one host; else the interface of the
-/// rendezvous on its host, and on other hosts what rails_here() chooses. Empty if the host has no network. Throws as
-/// choose_interface() does.
-std::vector<Address> data_interfaces(const Identity& identity);
-
-/// Whether the identity says that all ranks are on one host.
-bool on_one_host(const Identity& identity);
-
-/// A rendezvous for members of a session, and the invitation to send to the others: see Session::invite().
-struct Invited {
-    Rendezvous rendezvous;
-    Invitation invitation;
+/// Where ranks of a session meet next: a nonce and an address. It need not be kept secret: see Session::accept().
+struct Invitation {
+    std::array<std::byte, 64> bytes;
 };
-/// Opens one in this process. secret: the session's secret for the purpose `invitations`. here: the interface to listen
-/// on (its port is ignored), or none for rendezvous_interface().
-Invited open_invited(const Secret& secret, Address here = {});
-inline constexpr std::string_view invitations = "tutti invitation";
 
-/// Identity::create() with flags, for tests of the TCP path.
-Identity create_identity(std::uint16_t flags);
+/// Closes the rendezvous that this process has opened for identity, unless all have met there: ranks that wait
+/// there, or arrive in the next seconds, are told why. Does nothing if there is none. Needs no memory.
+void close_rendezvous(const Identity& identity, std::string_view why);
+/// Closes it at once and tells nobody: for a rendezvous at which only this process' own rank was to join.
+void forget_rendezvous(const Identity& identity);
 
-}  // namespace tutti::bootstrap
+/// Owns a rendezvous that this process has opened. If it is destroyed before all_have_met(), the ranks that wait there,
+/// or arrive in the next seconds, are told that the others will not come. One thread at a time.
+class RendezvousPoint {
+  public:
+    explicit RendezvousPoint(const Session& session);
+    /// Takes over a rendezvous that is open already.
+    explicit RendezvousPoint(const Identity& opened) : identity_(opened), invitation_{} {}
+    ~RendezvousPoint();
+    RendezvousPoint(const RendezvousPoint&) = delete;
+    RendezvousPoint& operator=(const RendezvousPoint&) = delete;
+    const Invitation& invitation() const { return invitation_; }
+    void all_have_met() { needed_ = false; }
+
+  private:
+    Identity identity_;
+    const Invitation invitation_;
+    bool needed_ = true;
+};
+
+}  // namespace tutti

@@ -8,7 +8,7 @@
 
 #include "bootstrap/connection.hpp"
 #include "bootstrap/directory.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 namespace tutti::bootstrap {
 

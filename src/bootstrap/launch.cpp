@@ -20,9 +20,10 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/frame.hpp"
-#include "bootstrap/identity.hpp"
 #include "bootstrap/interfaces.hpp"
+#include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 namespace tutti {
 namespace bootstrap {

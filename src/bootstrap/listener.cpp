@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "bootstrap/connection.hpp"
+#include "bootstrap/listener.hpp"
 
 namespace tutti::bootstrap {
 namespace {

@@ -1,6 +1,6 @@
-// One rank's place in a job. A membership opens its listeners, registers at the directory, is told where its parent in
-// the tree is, and connects to it. It passes every rank's record that it receives on to its other neighbours in the
-// tree, and has joined once it has all records. After that the same connections carry news of failures and departures.
+// One rank's place in a job. It opens listeners, registers at the directory, is told where its parent in the tree is,
+// and connects to it. It passes every rank's record on to its other neighbours in the tree, and has joined once it has
+// all records. After that the same connections carry news of failures and departures.
 // Pair connections carry descriptors and agreements; the first fetch or agreement with a rank makes one.
 //
 //     start -> joining -> joined -> left -> (all have left, or a fault) -> gone
@@ -75,7 +75,6 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     /// it also depends on rank 0's random share, which travels only over the control channel. Where ranks meet without
     /// a secret, that consists of Unix sockets.
     Secret secret() const { return secret_.derive("tutti session", record(0).share->view()); }
-
     /// Any thread may read records once joined: they never change then.
     Record record(Rank rank) const { return roster_.record(rank); }
     Member member(Rank rank) const { return roster_.member(rank); }
@@ -92,7 +91,6 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     friend class Mending;
     friend class Pairs;
     using State = News::State;
-
     // membership.cpp: connections and what comes over them
     void opened(Connection& connection) override;
     void received(Connection& connection, Message& message, Fd descriptor) override;
@@ -130,7 +128,6 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     void mark_left(const std::vector<Rank>& ranks, const Connection* from);
     void finish_if_idle();
     void send_left(Connection& connection, const std::vector<Rank>& ranks);
-
     const std::shared_ptr<Service> service_;
     const Rendezvous rendezvous_;
     const Secret secret_;  // authenticates members to each other; secret() is the session's
@@ -138,7 +135,6 @@ class Membership : public ConnectionUser, public std::enable_shared_from_this<Me
     Roster roster_;
     News news_;
     Exchanges exchanges_;
-
     // For the service thread alone, except where their headers say otherwise.
     Neighbours neighbours_;
     Joining joining_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bootstrap/connection.hpp"
+#include "bootstrap/listener.hpp"
 
 namespace tutti::bootstrap {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/types.hpp"
-#include "bootstrap/session.hpp"
+#include "bootstrap/launch.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace tutti::bootstrap {

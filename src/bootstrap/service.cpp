@@ -15,6 +15,7 @@
 #include "base/result.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/auth.hpp"
+#include "bootstrap/listener.hpp"
 
 namespace tutti::bootstrap {
 

@@ -6,7 +6,6 @@
 // service thread per process serves all sessions.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,102 +20,14 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
-#include "tutti/tutti.h"
+#include "bootstrap/fault.hpp"
+#include "bootstrap/identity.hpp"
+#include "bootstrap/results.hpp"
 
 namespace tutti {
 namespace bootstrap {
 class Secret;
 }
-
-/// The address at which ranks meet and the secret that lets them in. It travels inside tuttiUniqueId, so it has a fixed
-/// size and a checksum. The destructor wipes it.
-struct Identity {
-    std::array<std::byte, TUTTI_UNIQUE_ID_BYTES> bytes{};
-
-    Identity() = default;
-    Identity(const Identity&) = default;
-    Identity& operator=(const Identity&) = default;
-    ~Identity();
-
-    /// Opens a rendezvous in this process, which must live until all ranks have joined.
-    static Identity create();
-
-    /// The identity of a rendezvous at place, "host:port", which rank 0 opens when it joins. The k-th call returns the
-    /// same identity in every process. With TUTTI_SECRET the ranks may be on several hosts; without it they must be on
-    /// one host and belong to one user. Throws tuttiInvalidUsage, naming NCCL_COMM_ID, if place can't be parsed.
-    static Identity at(const std::string& place);
-
-    /// Throws tuttiInvalidArgument if the bytes are damaged, truncated, not Tutti's or of another version.
-    static Identity from(const tuttiUniqueId& id);
-    tuttiUniqueId to_unique_id() const;
-};
-
-/// What the launcher's environment variables say. from_environment() throws tuttiInvalidUsage, naming the variable, if
-/// they contradict each other (RANK set and WORLD_SIZE not, RANK >= WORLD_SIZE, ...).
-struct Launch {
-    Rank rank = 0;
-    int ranks = 1;
-    int local_rank = 0;    // among the ranks of this host
-    int local_ranks = 0;   // on this host; 0 if the launcher does not say
-    std::string launcher;  // "none", "tutti-run or torchrun", "Open MPI", "MPICH", "PMIx", "Slurm"
-    Identity identity;     // the same on all ranks
-    static Launch from_environment();
-};
-
-/// Where ranks of a session meet next: a nonce and an address. It need not be kept secret: see Session::accept().
-struct Invitation {
-    std::array<std::byte, 64> bytes;
-};
-
-/// Owns a rendezvous that this process has opened. If it is destroyed before all_have_met(), the ranks that wait there,
-/// or arrive in the next seconds, are told that the others will not come. One thread at a time.
-class RendezvousPoint {
-  public:
-    explicit RendezvousPoint(const class Session& session);
-    /// Takes over a rendezvous that is open already.
-    explicit RendezvousPoint(const Identity& opened) : identity_(opened), invitation_{} {}
-    ~RendezvousPoint();
-    RendezvousPoint(const RendezvousPoint&) = delete;
-    RendezvousPoint& operator=(const RendezvousPoint&) = delete;
-    const Invitation& invitation() const { return invitation_; }
-    void all_have_met() { needed_ = false; }
-
-  private:
-    Identity identity_;
-    const Invitation invitation_;
-    bool needed_ = true;
-};
-
-/// What has gone wrong, and which rank is behind it.
-struct Fault {
-    tuttiResult_t code = tuttiSuccess;
-    Rank origin = -1;  // the rank that died or failed; -1 if none is known
-    std::string text;
-    Rank teller = -1;     // the rank that noticed; -1 if the rendezvous did
-    bool died = false;    // the origin's process has ended, or its host is silent (see silent)
-    bool silent = false;  // the origin's host does not answer, so all its ranks count as dead
-};
-
-inline constexpr const char* no_memory = "out of memory";  // fits into a string without an allocation
-
-/// A copy of fault. If memory is short its text is no_memory.
-Fault copy_of(const Fault& fault) noexcept;
-
-/// When join() was called, the rendezvous let this rank in, its parent in the tree took it in, and it had every rank's
-/// record.
-struct JoinTimes {
-    Deadline called, let_in, attached, complete;
-};
-
-/// What the members that are left of a job have agreed on: see Session::agree.
-struct Agreed {
-    bool ok = false;           // true if all of them proposed ok
-    std::uint64_t number = 0;  // unique among the agreements of the job
-    std::vector<Rank> out;     // the ranks that are left out, ascending
-    // Where the remaining members may meet: a rendezvous in the process of the lowest one. None if all of them are on
-    // one host, or if all proposed ok and `out` is what the lowest one proposed, so that there is no reason to meet.
-    std::optional<Invitation> invitation = {};
-};
 
 /// For members of one session that join another: that session, and its news() before any of them began to join.
 struct SessionOrigin {
@@ -124,8 +35,8 @@ struct SessionOrigin {
     std::size_t news = 0;
 };
 
-/// One rank's end of the control channel. Any thread may call it: work goes to the service thread, and what users wait
-/// for is under a lock of the membership's.
+/// One rank's end of the control channel. Any thread may call it: work goes to the service thread, and what users
+/// wait for is under a lock of the membership's.
 class Session {
   public:
     /// Blocks until all ranks have joined.
@@ -144,7 +55,6 @@ class Session {
     static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> infos);
 
     virtual ~Session() = default;
-
     virtual Rank rank() const = 0;
     virtual int ranks() const = 0;
     /// Zeros if the ranks did not have to meet: one rank alone, or all in this process.
@@ -153,13 +63,10 @@ class Session {
     virtual std::chrono::microseconds round_trip() const { return {}; }
     /// The endpoint info of a rank.
     virtual std::vector<std::byte> info(Rank rank) const = 0;
-
     /// For error texts: "rank 2 (pid 4711 on host x)".
     virtual std::string name(Rank rank) const;
-
     /// Whether the rank is on this rank's host.
     virtual bool is_here(Rank rank) const = 0;
-
     /// process_id() of the rank's process.
     virtual std::uint64_t process(Rank rank) const = 0;
 
@@ -174,13 +81,6 @@ class Session {
     /// nonce, so every member can compute it, and nobody can compute this session's secret from it: it may be handed to
     /// others as a unique id. Throws tuttiRemoteError if the invitation is damaged.
     Identity accept(const Invitation& invitation) const;
-
-    /// Closes the rendezvous that this process has opened for identity, unless all have met there: ranks that wait
-    /// there, or arrive in the next seconds, are told why. Does nothing if there is none. Needs no memory.
-    static void close_rendezvous(const Identity& identity, std::string_view why);
-    /// Closes it at once and tells nobody: for a rendezvous at which only this process' own rank was to join.
-    static void forget_rendezvous(const Identity& identity);
-
     /// Where the members that are left meet: each of them computes the same identity, and nobody else can. members: all
     /// ranks but agreed.out, ascending. The first of them closes the rendezvous (RendezvousPoint) if not all come.
     /// Throws tuttiSystemError if they are on several hosts and the first one could not open a rendezvous.
@@ -211,7 +111,6 @@ class Session {
     /// ahead of the news of its cause: on every connection the news of a fault precedes what the peer does because of
     /// it, its end included. Does not wait if called on the service thread.
     virtual std::optional<Fault> fault_behind(Rank peer, Deadline deadline) = 0;
-
     /// The members whose processes have ended without leave(), or whose hosts have fallen silent, in the order in which
     /// this rank heard of it. All are kept, while of faults only the first one is.
     virtual std::vector<Rank> dead() const = 0;
@@ -219,7 +118,6 @@ class Session {
     /// The ranks to go on without: the fault's origin, or its teller if the fault blames this rank or nobody; then the
     /// dead. Not this rank. A rank that can't be reached any more may still be alive.
     std::vector<Rank> failed_ranks(const std::optional<Fault>& fault) const;
-
     /// A count of deaths and the first fault that this rank has heard of: 0 while all is well, and it never falls.
     std::size_t news() const { return dead().size() + (fault() ? 1 : 0); }
 

@@ -4,7 +4,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "schedule/to_all.hpp"
 #include "transport/faulty.hpp"
 #include "transport/numbering.hpp"

@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "bootstrap/frame.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/service.hpp"
 #include "comm/driver.hpp"
 #include "comm/hello.hpp"
@@ -218,7 +218,7 @@ std::unique_ptr<Communicator> Communicator::join(const Identity& identity, Rank 
                     said = text("rank %d could not join the others: %s", rank, why.what());
                 } catch (const std::bad_alloc&) {
                 }
-                Session::close_rendezvous(identity, said);
+                close_rendezvous(identity, said);
             });
         throw;
     }

@@ -10,6 +10,7 @@
 
 #include "base/config.hpp"
 #include "base/result.hpp"
+#include "gpu/cuda_capture.hpp"
 #include "gpu/cuda_context.hpp"
 #include "gpu/cuda_pointers.hpp"
 #include "gpu/gpus.hpp"

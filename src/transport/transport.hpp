@@ -6,13 +6,9 @@
 // contract on all of them.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,110 +16,12 @@
 
 #include "base/os.hpp"
 #include "base/result.hpp"
-#include "base/similar_rows.hpp"
-#include "bootstrap/address.hpp"
-#include "bootstrap/session.hpp"
+#include "base/types.hpp"
 #include "transport/arena.hpp"
 #include "transport/fifo.hpp"
-#include "transport/slots.hpp"
-#include "transport/whereabouts.hpp"
+#include "transport/neighbourhood.hpp"
 
 namespace tutti {
-
-/// Most networks beside TCP.
-inline constexpr std::size_t most_nets = 4;
-
-/// Most interfaces that a rank listens on.
-inline constexpr std::size_t most_rails = 4;
-
-/// A rank's endpoint info: every rank sends it to all others before they connect.
-struct EndpointInfo {
-    std::uint64_t host;       // host_id()
-    std::uint64_t process;    // process_id()
-    std::uint64_t arena_key;  // Arena::key(); peers find the arena in their process or fetch it through the session
-    std::int32_t pid;
-    std::int32_t version;  // TUTTI_VERSION_CODE
-    std::array<bootstrap::Address, most_rails> addresses =
-        {};                                             // where it listens for data connections; unused ones are last
-    std::array<std::uint64_t, most_nets> fabrics = {};  // fabrics_here(); only of ranks with an address
-
-    bool has_address() const { return static_cast<bool>(addresses.front()); }
-};
-
-struct Neighbourhood;
-
-/// Moves the messages of links over networks, where the two ends share no memory. A thread of the rank drives it by
-/// poll() while it waits; otherwise it goes on in the background. One for each rank, which its Neighbourhood and links
-/// share. One thread at a time, except where a function says otherwise.
-class Engine {
-  public:
-    virtual ~Engine() = default;
-
-    /// Runs part(0) to part(count - 1), each once, on the calling thread and on idle ones, several at once. Returns
-    /// when all have returned. Throws what one of them threw.
-    using Spread = std::function<void(std::size_t count, const std::function<void(std::size_t)>& part)>;
-    /// Lets poll() divide its work among threads. Call it before start().
-    virtual void spread_by(Spread spread) = 0;
-
-    /// Where it listens, for this rank's endpoint info. It listens from its construction, and accepts after start().
-    virtual std::array<bootstrap::Address, most_rails> addresses() const = 0;
-    /// timeout: of operations. A host that is silent for half of it, or for config().silence_ms, is given up.
-    virtual void start(const Neighbourhood& from, std::chrono::milliseconds timeout) = 0;
-
-    /// Moves what can be moved without waiting. True if anything moved. Throws tuttiRemoteError that names rank, host
-    /// and addresses once a peer can't be reached any more.
-    virtual bool poll() = 0;
-
-    /// Whether something that this rank sent is still in its process, not yet handed to the kernel or the adapter.
-    virtual bool pending() = 0;
-
-    /// The caller stops polling. What it has sent still goes out. asleep: it is about to sleep, and must be woken when
-    /// something arrives. True if anything moved meanwhile.
-    virtual bool rest(bool asleep) = 0;
-
-    /// Kernels begin, or cease, to use the FIFOs of its links. Kernels can't ring, and no thread of the rank polls for
-    /// them, so the engine polls by itself meanwhile. Called in pairs, from any thread.
-    virtual void serve(bool begins) = 0;
-    /// The same where the stream does not say when kernels end: kernels were launched, and the engine polls until the
-    /// function that ask() was given returns false.
-    virtual void launched() = 0;
-    /// run: whether launched kernels still run. Called on the engine's threads, one at a time; must not wait. nullptr:
-    /// it is not called any more.
-    virtual void ask(std::function<bool()> run) = 0;
-    /// Has `listener` called on the service thread, once, with the error that poll() would throw. nullptr: it is not
-    /// called any more.
-    virtual void on_loss(std::function<void(const Error&)> listener) = 0;
-    /// Lends this rank's part of a window to peers on other hosts: see LentMemory. Where adapters take the memory,
-    /// those of peers write it.
-    virtual void lend(std::uint32_t gate, std::uint32_t key, std::span<std::byte> memory) = 0;
-    /// The rank gives up. When this has returned no peer writes to its user's buffers.
-    virtual void withdraw() = 0;
-};
-
-/// An engine that listens at these addresses. addresses: at least one, of port 0; those beyond most_rails are ignored.
-/// Throws tuttiSystemError.
-std::shared_ptr<Engine> open_engine(std::span<const bootstrap::Address> addresses);
-
-/// The fabric that this machine is on (net::Net::fabric()), for each network beside TCP. only: the name of the only
-/// transport that may be used, or empty. 0 if this machine is on none, or the network may not be used.
-std::array<std::uint64_t, most_nets> fabrics_here(std::string_view only);
-
-/// What a rank makes its links from. Part of the communicator.
-struct Neighbourhood {
-    std::shared_ptr<Session> session;
-    std::shared_ptr<Arena> arena;         // this rank's
-    SimilarRows<EndpointInfo> infos;      // of all ranks
-    std::shared_ptr<Engine> engine = {};  // this rank's; nullptr if no link needs one
-    /// The ranks that connect to this one's engine: the lower ranks whose link with this one needs it. Its ports close
-    /// if there are none. nullopt if they are not known.
-    std::optional<std::set<Rank>> callers = {};
-    /// Ranks on GPUs: makes slots for one link in the GPU's memory, which a network's adapter can use. The result is
-    /// nullptr, or has only one direction, if that is not possible; `why` then says why.
-    std::function<std::unique_ptr<DeviceSlots>(std::string& why)> device_slots = {};
-    Whereabouts here = {};
-    int sockets = 2;  // connections between two ranks
-    Rank self() const { return session->rank(); }
-};
 
 /// This rank's end of all channels with one peer. Its communicator owns it. One thread at a time, except as share()
 /// says.

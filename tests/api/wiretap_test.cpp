@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"

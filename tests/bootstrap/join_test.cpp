@@ -67,13 +67,13 @@ TEST_CASE("who waits at a rendezvous that is given up is told, and so is who com
     std::string early;
     std::thread waiting([&] { early = join_error(identity, 0, 2, 20s); });
     const std::string why = "there is something else to do";
-    Session::close_rendezvous(identity, why);
+    close_rendezvous(identity, why);
     waiting.join();
     CHECK(early == "6: " + why);
     CHECK(join_error(identity, 1, 2, 20s) == "6: " + why);
     const auto met = join_all(Identity::create(), 2);
     leave_all(met);
-    Session::close_rendezvous(Identity::create(), why);  // nobody has come
+    close_rendezvous(Identity::create(), why);  // nobody has come
 }
 
 TEST_CASE("a process that gives up one rendezvous after the other keeps a few to tell late-comers") {
@@ -81,7 +81,7 @@ TEST_CASE("a process that gives up one rendezvous after the other keeps a few to
     const auto give_up = [&](int times) {
         for (int i = 0; i < times; ++i) {
             places.push_back(Identity::create());
-            Session::close_rendezvous(places.back(), "it is over");
+            close_rendezvous(places.back(), "it is over");
         }
     };
     give_up(20);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "base/result.hpp"
+#include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
 #include "support.hpp"
 

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/result.hpp"
+#include "bootstrap/launch.hpp"
 #include "support.hpp"
 
 namespace tutti::test {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/session.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"

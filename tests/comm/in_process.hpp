@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/service.hpp"
 #include "comm/connections.hpp"
 #include "tutti/tutti.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 #include "harness/catch.hpp"

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "dp/exact_sum.hpp"
 #include "dp/layout.hpp"
 #include "dp/numbers.hpp"
 #include "dp/optimizer.hpp"

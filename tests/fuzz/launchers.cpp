@@ -1,7 +1,8 @@
 // What launchers and PMIx tell a process, and NCCL_COMM_ID.
 #include "base/config.hpp"
-#include "bootstrap/identity.hpp"
+#include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "fuzz.hpp"
 #include "surroundings.hpp"
 

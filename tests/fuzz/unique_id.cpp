@@ -1,7 +1,7 @@
 // Unique ids and invitations, behind the checksum.
 #include <sodium.h>
 
-#include "bootstrap/identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "fuzz.hpp"
 #include "transport/links.hpp"
 

@@ -8,6 +8,7 @@
 #include "kernels/host/executor.hpp"
 #include "transport/links.hpp"
 #include "transport/net/link.hpp"
+#include "transport/net/net.hpp"
 
 using namespace tutti;
 using namespace tutti::net;

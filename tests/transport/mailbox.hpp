@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "transport/net/engine.hpp"
+#include "transport/net/net.hpp"
 #include "transport/transport.hpp"
 
 namespace tutti::harness {

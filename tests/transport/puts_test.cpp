@@ -10,6 +10,7 @@
 
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "transport/net/channel.hpp"
 #include "transport/net/direct_puts.hpp"
 #include "transport/numbering.hpp"
 
@@ -640,7 +641,7 @@ TEST_CASE("long puts go by one rail after the other, and those that overlap by t
     CHECK((put(0, length, begin) == 0 && put(1, length, begin) == 0));  // no key is known by the other rail
     REQUIRE(origin.learn({1'000'000, 0, 8 * length, gate, key, 98, 1}));
     CHECK((put(2, length, begin) == 0 && put(3, length, begin) == 1 && put(4, length, begin) == 0));
-    CHECK(put(5, length - 1, begin) == 0);              // a short one
+    CHECK(put(5, length - 1, begin) == 0);                           // a short one
     CHECK((put(3, 100, begin) == 1 && put(4, length, begin) == 0));  // after those that it overlaps
     CHECK((put(0, 100, begin) == 0 && put(3, 2 * length, begin) == -1));
     CHECK(put(3, 2 * length, begin + 7) >= 0);  // all but a short one have their credits

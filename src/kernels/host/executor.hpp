@@ -7,89 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "base/types.hpp"
+#include "kernels/host/job.hpp"
 #include "kernels/interpreter.hpp"
-#include "schedule/program.hpp"
-#include "schedule/rows.hpp"
-#include "schedule/tiling.hpp"
-#include "transport/transport.hpp"
 
 namespace tutti {
-
-/// This rank's ends of one channel to and from a peer. Does not own them. Of messages to all it has one end only: the
-/// writer has a sender and no link, a reader has a receiver.
-struct Connection {
-    Rank peer;  // or everybody, see to_all.hpp
-    Link* link;
-    Sender* sender;
-    Receiver* receiver;
-};
-
-/// A program whose peers are connections: operand.index of a peer is an index into `to` (sinks) or `from` (sources).
-struct BoundProgram {
-    /// The other end of a connection. all: its messages are to all; in `to`, rank is then everybody.
-    struct Peer {
-        Rank rank;
-        bool all;
-        friend bool operator==(const Peer&, const Peer&) = default;
-    };
-    Program program;
-    std::vector<Peer> to, from;
-
-    /// A receive whose sender may store the message directly into a slice: a posted receive.
-    struct Postable {
-        std::int32_t from;    // index into BoundProgram::from
-        std::uint32_t ahead;  // earlier messages of the tile on that connection
-        std::uint32_t step;   // index into Program::steps
-        std::uint32_t slice;  // index into Program::operands
-    };
-    std::vector<Postable> postables;
-
-    /// The messages of a step: a range of `messages`, first those that it receives, then those that it sends.
-    struct Exchange {
-        std::uint32_t first = 0, received = 0, sent = 0;
-    };
-    std::vector<Exchange> exchanges;  // by step
-    std::vector<Operand> messages;    // all operands that are peers
-    std::span<const Operand> received(const Exchange& e) const { return {messages.data() + e.first, e.received}; }
-    std::span<const Operand> sent(const Exchange& e) const { return {messages.data() + e.first + e.received, e.sent}; }
-    bool pull_safe = false, push_safe = false;
-
-    /// Binds a proven program. Throws tuttiInternalError if a step has a peer twice among its sources or sinks; not
-    /// checked for steps of more than 64 operands.
-    static BoundProgram bind(Program program, bool pull_safe, bool push_safe);
-};
-
-/// One operation, tiled for one program. In an uneven call each row is one column, and `block` is that of the longest.
-struct Job : Tiling {
-    const std::byte* input = nullptr;
-    std::byte* output = nullptr;
-    DataType type{};
-    ReduceOp op{};
-    const Rows* rows = nullptr;    // of an uneven call, valid until the job is finished; nullptr if even
-    std::size_t count = 0;         // elements of a row
-    const void* scalar = nullptr;  // one element by which inputs are multiplied; nullptr if none
-    int divide_by = 0;             // the result is divided by it; 0 if it is not divided
-    bool mappable = false;         // peers can map both buffers
-    Call call{};                   // has the signature, and names the call in error texts
-};
-
-/// The first operand that is a slice; nullptr if there is none.
-const Operand* first_slice(std::span<const Operand> operands);
-
-/// Where a job's slices lie and how long its steps are. Depends on type, counts and tiling, not on buffers.
-struct Layout {
-    std::vector<std::size_t> at;       // by operand: offset in its buffer, in bytes, in the first tile
-    std::vector<std::size_t> lengths;  // by step: length in all tiles together, in elements
-    std::size_t element = 0;           // in bytes
-    std::size_t scratch = 0;           // of a channel, in bytes
-    bool needs_slots = false;          // a message may be too long for a cell
-    bool streaming = false;            // buffers are too large to stay in the cache
-};
 
 /// Decides whether a waiting rank spins for a moment before it yields its core. It learns from won() and lost(), which
 /// report whether the last spin was successful. After too many losses it answers no for a while.
@@ -172,8 +96,5 @@ class HostExecution {
     std::atomic<int> running_{0};  // number of channels that have not finished
     AdaptiveSpin adaptive_spin_;
 };
-
-/// The call in users' terms for error texts: "all_reduce(count 5, float32, sum)". `call` may be garbage from a peer.
-std::string call_text(const Call& call);
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include "base/caught.hpp"
 #include "base/config.hpp"
 #include "bootstrap/interfaces.hpp"
+#include "transport/net/net.hpp"
 #include "transport/net/reception.hpp"
 #include "transport/regions.hpp"
 

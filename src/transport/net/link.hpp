@@ -25,6 +25,7 @@
 #include "transport/net/failover.hpp"
 #include "transport/net/healing.hpp"
 #include "transport/net/introduction.hpp"
+#include "transport/net/net.hpp"
 #include "transport/net/puts.hpp"
 #include "transport/net/sockets.hpp"
 #include "transport/transport.hpp"
@@ -156,7 +157,7 @@ class Ends : public Recipient {
 
     const Rank self_;
     const std::string peer_name_;
-    DirectPuts direct_;  // of channels_
+    DirectPuts direct_;            // of channels_
     Early early_, early_answers_;  // likewise
     Channels channels_;
     Puts puts_;

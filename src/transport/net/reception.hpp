@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bootstrap/connection.hpp"
+#include "bootstrap/listener.hpp"
 #include "transport/tcp/cipher.hpp"
 #include "transport/transport.hpp"
 

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "transport/net/engine.hpp"
+#include "transport/net/net.hpp"
 #include "transport/plugin/plugin_net.hpp"
 #ifdef TUTTI_VERBS
 #include "transport/verbs/net.hpp"

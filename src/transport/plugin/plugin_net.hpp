@@ -1,4 +1,4 @@
-// The network "plugin": what a network plugin reaches, for the engine (net/endpoint.hpp).
+// The network "plugin": what a network plugin reaches, for the engine (net/net.hpp).
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transport/net/endpoint.hpp"
+#include "transport/net/net.hpp"
 #include "transport/plugin/plugin.hpp"
 
 namespace tutti::plugin {

@@ -1,10 +1,11 @@
-// The network "verbs": InfiniBand and RoCE adapters, for the engine (net/endpoint.hpp).
+// The network "verbs": InfiniBand and RoCE adapters, for the engine (net/net.hpp).
 #pragma once
 
 #include <mutex>
 #include <optional>
 
 #include "transport/net/endpoint.hpp"
+#include "transport/net/net.hpp"
 #include "transport/verbs/device.hpp"
 
 namespace tutti::verbs {
