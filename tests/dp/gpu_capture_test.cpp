@@ -31,6 +31,7 @@ TEST_CASE("A captured stream is refused by the layer, which then goes on as if i
                           Way{tuttiDpServer, 1, 0}, Way{tuttiDpShardedServer, 1, 1}}) {
         CAPTURE(way.mode, way.staleness, way.on_arrival);
         const tuttiConfig_t how = harness::reproducible();
+        const std::vector<float> ones(300, 1);  // outlives the streams, which copy it
         GpuWorld world({0, 1}, true, &how);
         world.each([&](int r, void* stream) {
             tuttiDpConfig_t config = harness::config_for(way.mode, tuttiDpSgd);
@@ -48,7 +49,6 @@ TEST_CASE("A captured stream is refused by the layer, which then goes on as if i
                 in_capture(world, stream, [&] { check(refused(tuttiDpBegin(dp)), "begin"); });
                 must_succeed(tuttiDpBegin(dp), "begin");
                 float* const grad = harness::gradient(dp, 0);
-                const std::vector<float> ones(300, 1);
                 world.gpus().copy(world.device(r), grad, ones.data(), 300 * sizeof(float), stream);
                 in_capture(world, stream, [&] {
                     check(refused(tuttiDpGradReady(dp, 0)), "ready");
