@@ -29,17 +29,22 @@ std::vector<std::uint64_t> processes_of(const Session& session, std::span<const 
 /// revoked or is busy with kernels, over its session.
 class SetupExchange {
   public:
-    /// Construct it in the order of the API's calls, which is the same on all ranks.
     explicit SetupExchange(CommunicatorPtr parent, bool revoked)
-        : comm_(std::move(parent)), news_(comm_->session().news()) {
-        if (comm_->connections().on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
+        : comm_(std::move(parent)),
+          news_(comm_->session().news()),
+          by_session_(comm_->connections().on_gpus() || revoked) {}
+
+    /// Begins the setup call's work: call it first, in the call's turn. Turns come in the same order on all ranks. Not
+    /// before, since a group that is refused runs none of its calls.
+    void begin() {
+        if (by_session_) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
     /// Sends `mine` to all ranks; returns what every rank sent, by rank. At most two times.
     template <class T>
     std::vector<T> all_gather(const T& mine) {
         std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
-        if (!numbers_.empty()) {
+        if (by_session_) {
             const auto bytes = comm_->session().exchange(numbers_.at(gathered_++), std::as_bytes(std::span(&mine, 1)),
                                                          Clock::now() + comm_->options().timeout);
             for (std::size_t r = 0; r < all.size(); ++r) {
@@ -66,7 +71,8 @@ class SetupExchange {
   private:
     CommunicatorPtr comm_;
     std::size_t news_;
-    std::vector<std::uint64_t> numbers_;  // of the session's exchanges; empty: over the communicator
+    bool by_session_;                     // not over the communicator
+    std::vector<std::uint64_t> numbers_;  // of the session's exchanges
     std::size_t gathered_ = 0;
 };
 
@@ -116,6 +122,7 @@ Invitation to(const std::unique_ptr<RendezvousPoint>& opened) {
 
 /// The communicator of the ranks that have this rank's color; nullptr if it has none.
 CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wish mine, const Options& options) {
+    exchange.begin();
     const Session& session = parent->session();
     const std::vector<Wish> wishes = exchange.all_gather(mine);
     std::vector<Rank> members;
@@ -192,6 +199,7 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 
 /// The place to which one of the members has invited the newcomers.
 Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
+    exchange.begin();
     const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
@@ -199,6 +207,7 @@ Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, cons
 }
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, SetupExchange& exchange) {
+    exchange.begin();
     const Session& session = comm->session();
     std::unique_ptr<RendezvousPoint> opened;
     if (comm->rank() == 0 && comm->ranks() > 1) opened = std::make_unique<RendezvousPoint>(session);

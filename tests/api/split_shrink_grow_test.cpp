@@ -195,6 +195,25 @@ TEST_CASE("a revoked communicator refuses operations, and can be split and shrun
     });
 }
 
+TEST_CASE("a split in a group that was refused is no call: the next split meets those of the other ranks") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2, "local", 10000);
+    harness::run(2, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr;
+        must_succeed(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");  // so that ranks split over their session
+        if (r == 0) {
+            must_succeed(tuttiGroupStart(), "start");
+            must_succeed(tuttiCommSplit(comm, 0, 0, &part, nullptr), "split in a group");
+            check(tuttiCommSplit(comm, -5, 0, &part, nullptr) == tuttiInvalidArgument, "of no such color");
+            check(tuttiGroupEnd() == tuttiInvalidArgument, "the group is refused");
+            check(part == nullptr, "and makes nothing");
+        }
+        must_succeed(tuttiCommSplit(comm, 0, 0, &part, nullptr), "split");
+        check_place(part, r, 2);
+        must_succeed(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
 TEST_CASE("a communicator grows") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiUniqueId id;
