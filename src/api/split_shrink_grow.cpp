@@ -29,17 +29,22 @@ std::vector<std::uint64_t> processes_of(const Session& session, std::span<const 
 /// revoked or is busy with kernels, over its session.
 class SetupExchange {
   public:
-    /// Construct it in the order of the API's calls, which is the same on all ranks.
     explicit SetupExchange(CommunicatorPtr parent, bool revoked)
-        : comm_(std::move(parent)), news_(comm_->session().news()) {
-        if (comm_->connections().on_gpus() || revoked) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
+        : comm_(std::move(parent)),
+          news_(comm_->session().news()),
+          by_session_(comm_->connections().on_gpus() || revoked) {}
+
+    /// Begins the setup call's work: call it first, in the call's turn. Turns come in the same order on all ranks. Not
+    /// before, since a group that is refused runs none of its calls.
+    void begin() {
+        if (by_session_) numbers_ = {comm_->next_exchange(), comm_->next_exchange()};
     }
 
     /// Sends `mine` to all ranks; returns what every rank sent, by rank. At most two times.
     template <class T>
     std::vector<T> all_gather(const T& mine) {
         std::vector<T> all(static_cast<std::size_t>(comm_->ranks()));
-        if (!numbers_.empty()) {
+        if (by_session_) {
             const auto bytes = comm_->session().exchange(numbers_.at(gathered_++), std::as_bytes(std::span(&mine, 1)),
                                                          Clock::now() + comm_->options().timeout);
             for (std::size_t r = 0; r < all.size(); ++r) {
@@ -66,7 +71,8 @@ class SetupExchange {
   private:
     CommunicatorPtr comm_;
     std::size_t news_;
-    std::vector<std::uint64_t> numbers_;  // of the session's exchanges; empty: over the communicator
+    bool by_session_;                     // not over the communicator
+    std::vector<std::uint64_t> numbers_;  // of the session's exchanges
     std::size_t gathered_ = 0;
 };
 
@@ -74,6 +80,7 @@ struct Wish {
     int color, key;
 };
 
+/// What a rank calls others to; valid: 1, or 0 if it has opened no place.
 struct Call {
     int valid;
     Invitation invitation;
@@ -109,13 +116,33 @@ void refuse_failed(const Parent& parent) {
     throw Error(fault->code, fault->text);
 }
 
-/// The invitation to the place that this rank has opened; an empty one if it has opened none.
-Invitation to(const std::unique_ptr<RendezvousPoint>& opened) {
-    return opened ? opened->invitation() : Invitation{};
+/// All ranks tell each other, by rank, of the places where some are to meet. opens: this rank opens one, as *opened. If
+/// it can't, it throws, but tells the others before: they would wait for it.
+std::vector<Call> tell_places(SetupExchange& exchange, const Session& session, bool opens,
+                              std::unique_ptr<RendezvousPoint>& opened) {
+    std::optional<Error> trouble;
+    if (opens) try {
+            opened = std::make_unique<RendezvousPoint>(session);
+        } catch (...) {
+            trouble = caught();
+        }
+    std::vector<Call> all = exchange.all_gather(opened ? Call{1, opened->invitation()} : Call{});
+    if (trouble) throw Error(*trouble);
+    return all;
+}
+
+/// The place that `opener` was to open. Throws if it could not.
+Identity place_of(const std::vector<Call>& all, Rank opener, const Session& session) {
+    const Call& its = all[static_cast<std::size_t>(opener)];
+    if (its.valid != 1)
+        fail(tuttiRemoteError, "%s could not open a place where the ranks meet: its own error says why",
+             session.name(opener).c_str());
+    return session.accept(its.invitation);
 }
 
 /// The communicator of the ranks that have this rank's color; nullptr if it has none.
 CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wish mine, const Options& options) {
+    exchange.begin();
     const Session& session = parent->session();
     const std::vector<Wish> wishes = exchange.all_gather(mine);
     std::vector<Rank> members;
@@ -123,16 +150,14 @@ CommunicatorPtr split(SetupExchange& exchange, const CommunicatorPtr& parent, Wi
         if (wishes[static_cast<std::size_t>(r)].color == mine.color) members.push_back(r);
     std::ranges::stable_sort(members, {}, [&](Rank r) { return wishes[static_cast<std::size_t>(r)].key; });
     std::unique_ptr<RendezvousPoint> opened;
-    if (mine.color >= 0 && members.size() > 1 && members.front() == parent->rank())
-        opened = std::make_unique<RendezvousPoint>(session);
-    const auto invitations = exchange.all_gather(to(opened));
+    const bool opens = mine.color >= 0 && members.size() > 1 && members.front() == parent->rank();
+    const std::vector<Call> places = tell_places(exchange, session, opens, opened);
     if (mine.color < 0) return nullptr;
     if (members.size() == 1) return Communicator::join({}, 0, 1, options);
-    const Invitation& ours = invitations[static_cast<std::size_t>(members.front())];
+    const Identity ours = place_of(places, members.front(), session);
     const auto place = std::ranges::find(members, parent->rank()) - members.begin();
-    CommunicatorPtr comm =
-        Communicator::join(session.accept(ours), static_cast<Rank>(place), static_cast<int>(members.size()), options,
-                           processes_of(session, members), exchange.origin());
+    CommunicatorPtr comm = Communicator::join(ours, static_cast<Rank>(place), static_cast<int>(members.size()), options,
+                                              processes_of(session, members), exchange.origin());
     if (opened) opened->all_have_met();
     return comm;
 }
@@ -192,6 +217,7 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 
 /// The place to which one of the members has invited the newcomers.
 Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
+    exchange.begin();
     const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
@@ -199,12 +225,13 @@ Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, cons
 }
 
 void suspend(tuttiComm& handle, CommunicatorPtr comm, SetupExchange& exchange) {
+    exchange.begin();
     const Session& session = comm->session();
     std::unique_ptr<RendezvousPoint> opened;
-    if (comm->rank() == 0 && comm->ranks() > 1) opened = std::make_unique<RendezvousPoint>(session);
-    const Invitation invitation = exchange.all_gather(to(opened)).front();
+    const bool opens = comm->rank() == 0 && comm->ranks() > 1;
+    const std::vector<Call> places = tell_places(exchange, session, opens, opened);
+    const Identity identity = comm->ranks() > 1 ? place_of(places, 0, session) : Identity();
     InTurn turn(*handle.ticket_lock);
-    const Identity identity = comm->ranks() > 1 ? session.accept(invitation) : Identity();
     tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), std::move(opened), nullptr};
     suspended.session = comm->suspend();
     std::lock_guard lock(handle.mutex);

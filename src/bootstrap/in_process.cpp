@@ -112,7 +112,7 @@ class InProcessSession : public Session {
         std::lock_guard lock(job_->mutex);
         return mine().fault;
     }
-    std::optional<Fault> fault_behind(Rank, Deadline) override { return fault(); }  // there is nothing to wait for
+    std::optional<Fault> fault_behind(Rank peer, Deadline deadline) override;
     std::vector<Rank> dead() const override { return {}; }
     std::vector<Bytes> exchange(std::uint64_t number, View mine, Deadline deadline) override;
     Agreed agree(const std::vector<Rank>& out, bool ok, Deadline deadline) override;
@@ -150,6 +150,15 @@ Fd InProcessSession::fetch(Rank peer, std::uint64_t key, Deadline deadline) {
     if (!in_time)
         fail(tuttiTimeout, "rank %d did not offer descriptor %llu in time", peer, static_cast<unsigned long long>(key));
     fail_by(peer, tuttiRemoteError, "rank %d has left", theirs.left ? peer : rank_);
+}
+
+/// A rank that gives up closes its page before it raises the fault, so peers may see the one ahead of the other.
+std::optional<Fault> InProcessSession::fault_behind(Rank peer, Deadline deadline) {
+    if (const auto service = Service::running(); service && service->is_this_thread()) return fault();
+    std::unique_lock lock(job_->mutex);
+    const Seat& theirs = seat(peer);
+    job_->changed.wait_until(lock, deadline, [&] { return mine().fault || mine().left || theirs.left; });
+    return mine().fault;
 }
 
 std::vector<Bytes> InProcessSession::exchange(std::uint64_t number, View bytes, Deadline deadline) {

@@ -267,10 +267,11 @@ double Group::simulate_end() {
     if (depth_ > 1) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd inside of another group: only the outermost one");
     --depth_;
     const std::vector<Issued> calls = std::exchange(calls_, {});
-    const bool makes = !std::exchange(joins_, {}).empty();
-    if (std::exchange(begun_, false) || makes)
+    const std::vector<Join> joins = std::exchange(joins_, {});
+    const std::optional<Error> refused = std::exchange(refused_, std::nullopt);
+    if (std::exchange(begun_, false) || !joins.empty())
         fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd: the group makes communicators, which has no price");
-    if (const std::optional<Error> refused = std::exchange(refused_, std::nullopt)) throw *refused;
+    if (refused) throw *refused;
     struct Load {
         double collectives = 0, longest_pair = 0;  // these add up; those run side by side
     };

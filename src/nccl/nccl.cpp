@@ -161,7 +161,7 @@ NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
     const ncclResult_t result = converted(tuttiCommDestroy(comm->inner));
-    delete comm;
+    if (result != ncclInvalidUsage) delete comm;  // it is still being made: ncclCommAbort ends that
     return result;
 }
 

@@ -204,6 +204,16 @@ TEST_CASE("groups") {
     REQUIRE(tuttiAllReduce(nullptr, s.out, 1, tuttiFloat32, tuttiSum, s.comm, nullptr) == tuttiInvalidArgument);
     REQUIRE(tuttiGroupEnd() == tuttiInvalidArgument);
     REQUIRE(s.out[0] == 3);
+    // A group that has no price leaves nothing of it to the next one.
+    tuttiComm_t part = nullptr;
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    REQUIRE(tuttiCommSplit(s.comm, 0, 0, &part, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(nullptr, s.out, 1, tuttiFloat32, tuttiSum, s.comm, nullptr) == tuttiInvalidArgument);
+    REQUIRE(tuttiGroupSimulateEnd(nullptr) == tuttiInvalidUsage);
+    REQUIRE(tuttiGroupStart() == tuttiSuccess);
+    REQUIRE(tuttiAllReduce(s.in, s.out, 1, tuttiFloat32, tuttiSum, s.comm, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+    REQUIRE((s.out[0] == 4 && part == nullptr));
     // Joining inside a group.
     const tuttiUniqueId id = new_id();
     tuttiComm_t comms[3] = {};

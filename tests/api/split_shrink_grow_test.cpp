@@ -195,6 +195,25 @@ TEST_CASE("a revoked communicator refuses operations, and can be split and shrun
     });
 }
 
+TEST_CASE("a split in a group that was refused is no call: the next split meets those of the other ranks") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2, "local", 10000);
+    harness::run(2, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr;
+        must_succeed(tuttiCommRevoke(comm, TUTTI_REVOKE_DEFAULT), "revoke");  // so that ranks split over their session
+        if (r == 0) {
+            must_succeed(tuttiGroupStart(), "start");
+            must_succeed(tuttiCommSplit(comm, 0, 0, &part, nullptr), "split in a group");
+            check(tuttiCommSplit(comm, -5, 0, &part, nullptr) == tuttiInvalidArgument, "of no such color");
+            check(tuttiGroupEnd() == tuttiInvalidArgument, "the group is refused");
+            check(part == nullptr, "and makes nothing");
+        }
+        must_succeed(tuttiCommSplit(comm, 0, 0, &part, nullptr), "split");
+        check_place(part, r, 2);
+        must_succeed(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
 TEST_CASE("a communicator grows") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiUniqueId id;
@@ -401,6 +420,39 @@ TEST_CASE("ranks are told at once when the one in whose process they meet could 
     CHECK(result == tuttiSystemError);
     CHECK(tuttiCommInitRankConfig(&comm, 2, id, 1, &config) == tuttiRemoteError);
     CHECK(harness::mentions(nullptr, {"rank 0 could not join the others", "descriptors"}));
+}
+
+TEST_CASE("if the rank in whose process ranks were to meet is out of descriptors, nobody waits, and they meet later") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(3, "local", 10000);
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlimit none{0, limit.rlim_max};
+    tuttiResult_t split[3], suspended[3];
+    std::atomic<int> said{0};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    harness::run(3, [&](int r) {
+        const auto rank = static_cast<size_t>(r);
+        const char* const why = r == 0 ? "ulimit -n" : "rank 0";
+        tuttiComm_t part = nullptr;
+        split[rank] = tuttiCommSplit(comms[rank], r == 2 ? TUTTI_SPLIT_NOCOLOR : 0, 0, &part, nullptr);
+        said += r == 2 || harness::says(why);
+        suspended[rank] = tuttiCommSuspend(comms[rank]);
+        said += harness::says(why);
+    });
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK((split[0] == tuttiSystemError && split[1] == tuttiRemoteError && split[2] == tuttiSuccess));
+    CHECK((suspended[0] == tuttiSystemError && suspended[1] == tuttiRemoteError && suspended[2] == tuttiRemoteError));
+    CHECK(said == 6);
+    harness::run(3, [&](int r) {
+        tuttiComm_t comm = comms[static_cast<size_t>(r)], part = nullptr;
+        must_succeed(tuttiCommSplit(comm, 0, 0, &part, nullptr), "split");
+        check_place(part, r, 3);
+        must_succeed(tuttiCommDestroy(part), "destroy");
+        must_succeed(tuttiCommSuspend(comm), "suspend");
+        must_succeed(tuttiCommResume(comm), "resume");
+        check_place(comm, r, 3);
+        must_succeed(tuttiCommDestroy(comm), "destroy");
+    });
 }
 
 TEST_CASE("a communicator that could not be finalized can be shrunk") {

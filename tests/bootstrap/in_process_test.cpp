@@ -1,6 +1,8 @@
 #include <atomic>
+#include <thread>
 
 #include "base/result.hpp"
+#include "harness/asleep.hpp"
 #include "support.hpp"
 
 namespace tutti::test {
@@ -45,6 +47,22 @@ TEST_CASE("a fault in one process is told to the others, once") {
     CHECK(s[1]->fault()->text == "first");
     CHECK(s[2]->fault()->text == "first");
     leave_all(s);
+}
+
+TEST_CASE("in one process, too, an error that is ahead of the news waits for them, unless the peer has left in peace") {
+    const auto s = make(3);
+    std::optional<Fault> behind;
+    std::thread ahead([&] { behind = s[1]->fault_behind(2, within(20s)); });
+    harness::until_all_sleep();
+    s[0]->raise({tuttiInternalError, 0, "x"});
+    ahead.join();
+    REQUIRE(behind);
+    CHECK(behind->text == "x");
+    leave_all(s);
+    const auto t = make(2);
+    t[1]->leave();
+    CHECK(!t[0]->fault_behind(1, within(20s)));
+    t[0]->leave();
 }
 
 TEST_CASE("members of one process agree on who is left") {

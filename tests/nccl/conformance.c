@@ -136,6 +136,7 @@ static void non_blocking(void) {
     ncclComm_t comms[2], parts[2], none;
     ncclUniqueId id, ids[2];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t state;
     int r, other = 1;
     config.blocking = 0;
     CALL(ncclGetUniqueId(&id));
@@ -165,9 +166,12 @@ static void non_blocking(void) {
     for (r = 0; r < 2; ++r) EXPECT(settled(comms[r]) == ncclSuccess);
     EXPECT(sum_of_ones(comms, 2) == 2);
     destroy_all(comms, 2);
-    /* Alone where two are wanted: aborted at once. */
+    /* Alone where two are wanted: not destroyed, and aborted at once. */
     CALL(ncclGetUniqueId(&id));
     BEGUN(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config));
+    EXPECT(ncclCommDestroy(comms[0]) == ncclInvalidUsage);
+    CALL(ncclCommGetAsyncError(comms[0], &state));
+    EXPECT(state == ncclInProgress);
     CALL(ncclCommAbort(comms[0]));
 }
 
