@@ -290,8 +290,8 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
  * must still live.
  *
  * Both functions return when it is done, also on non-blocking communicators. One thread that drives several ranks calls
- * them in a group. A failed comm is not suspended. If ranks do not come back within initTimeoutMs, comm stays suspended
- * (tuttiTimeout). */
+ * them in a group. A failed comm is not suspended. If ranks do not come back within initTimeoutMs (tuttiTimeout), comm
+ * stays suspended for good, since the place where they were to meet is closed: destroy or abort it. */
 TUTTI_API tuttiResult_t tuttiCommSuspend(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommResume(tuttiComm_t comm);
 
@@ -363,7 +363,8 @@ TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device)
  * deregister at a point where all ranks have made the same calls, after synchronizing the stream, and call nothing that
  * waits for other ranks on a GPU until they have deregistered, too (let the processes meet on the host). tuttiTimeout
  * names a rank that has not closed it; the memory must not be freed as long as that process lives. The memory is also
- * deregistered when comm is destroyed, aborted or suspended; the handle must be given back all the same. */
+ * deregistered when comm is destroyed, aborted or suspended; the handle must be given back all the same, before or
+ * after that. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);
 

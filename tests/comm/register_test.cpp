@@ -128,6 +128,22 @@ TEST_CASE("what can't be registered is refused, and stays as it was") {
     REQUIRE(tuttiMemFree(mapped) == tuttiSuccess);
 }
 
+TEST_CASE("a registration is given back after its communicator was destroyed") {
+    std::vector<char> data(100'000, 'x');
+    void* handle = nullptr;
+    tuttiComm_t comm = nullptr;
+    {
+        One one;
+        comm = one.comm;
+        REQUIRE(tuttiCommRegister(comm, data.data(), data.size(), &handle) == tuttiSuccess);
+    }
+    REQUIRE(tutti::find_region(data.data() + 50'000, 10) != nullptr);
+    REQUIRE(tuttiCommDeregister(comm, handle) == tuttiSuccess);
+    CHECK(tutti::find_region(data.data() + 50'000, 10) == nullptr);
+    CHECK(tuttiCommDeregister(comm, handle) == tuttiInvalidArgument);
+    for (const char c : data) REQUIRE(c == 'x');
+}
+
 TEST_CASE("memory that was unmapped while registered is not put back") {
     One one;
     void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
