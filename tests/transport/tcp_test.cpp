@@ -386,6 +386,36 @@ TEST_CASE("of two ranks that go by different networks, whichever notices first s
     REQUIRE((said[0] + said[1]).find("TUTTI_TRANSPORT") != std::string::npos);
 }
 
+TEST_CASE("rare frames wait for the first connection, where a peer whose threads share connections expects them") {
+    LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, false);
+    net::Ends one(*pair.at[0].session, pair.arenas[0], 1), other(*pair.at[1].session, pair.arenas[1], 0);
+    one.use(nullptr);
+    other.use(nullptr);
+    Pair sockets[2];
+    const auto attach = [&](net::Ends& ends, int number, int end) {
+        ends.attach(number, 2,
+                    std::make_unique<Stream>(Detached{std::move(sockets[number].end[end]), {}, {}, {}}, Cipher::none,
+                                             silence_limit));
+    };
+    pair.arenas[0]->page().board[0].set({.signature = 77});
+    pair.arenas[0]->page().sequence = 1;
+    attach(one, 1, 0);  // its handshake has ended first
+    one.tell_board(pair.arenas[0]->page());
+    one.move();
+    attach(one, 0, 0);
+    one.move();
+    attach(other, 0, 1);
+    attach(other, 1, 1);
+    std::vector<net::Ends::Turn> turns;
+    other.add_turns(turns);
+    REQUIRE(turns.size() == 2);
+    for (net::Ends::Turn& turn : turns) turn.take();
+    other.move();
+    CAPTURE(other.is_lost() ? other.what_is_lost() : "");
+    REQUIRE_FALSE(other.is_lost());
+    CHECK((other.page().sequence == 1 && other.page().board[0].get().signature == 77));
+}
+
 TEST_CASE("a message that is longer than the receiver's slots is refused, and nothing of it is written") {
     class ForGpus : public harness::MailboxNet {
       public:

@@ -135,7 +135,7 @@ class Ends : public Recipient {
     std::byte* begin_rare(const Header& header, const char*& why);
     void finish(const Header& header) override;
     Endpoint* endpoint_of(Channel& channel) const;
-    tcp::Stream* first_socket() const { return end_.lost ? nullptr : sockets_.first(); }
+    tcp::Stream* first_socket() const { return end_.lost ? nullptr : sockets_.first(healing_.round() > 0); }
     void send_rare();
     void meet();
     bool tear(const std::string& why, Clock::duration ago = {});

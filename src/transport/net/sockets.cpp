@@ -34,7 +34,8 @@ bool Sockets::several() const {
     return std::ranges::count_if(streams_, [](const auto& stream) { return stream != nullptr; }) > 1;
 }
 
-tcp::Stream* Sockets::first() const {
+tcp::Stream* Sockets::first(bool others) const {
+    if (!others) return streams_.empty() ? nullptr : streams_.front().get();
     const auto found = std::ranges::find_if(streams_, [](const auto& stream) { return stream != nullptr; });
     return found == streams_.end() ? nullptr : found->get();
 }

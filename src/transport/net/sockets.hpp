@@ -1,6 +1,6 @@
 // The data sockets of a link. Each carries a part of the channels. The first one also carries the rare frames, such as
 // offers of endpoints, and closes when the peer's process ends. Some may be missing while the link goes on without
-// them.
+// them, once the first ones have broken.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,11 @@ class Sockets {
 
     /// Whether there ever was a socket; whether there is one; whether there are several.
     bool ever() const { return !streams_.empty(); }
-    bool any() const { return first() != nullptr; }
+    bool any() const { return first(true) != nullptr; }
     bool several() const;
-    /// The first one that is not missing; nullptr if there is none.
-    tcp::Stream* first() const;
+    /// The socket for rare frames, number 0. others: if that is missing, the first one that is not. nullptr if there is
+    /// none yet.
+    tcp::Stream* first(bool others) const;
     /// All that are not missing.
     std::vector<Endpoint*> present() const;
     /// The socket for the channel's next frames. others: another one may stand in for the channel's own if that is
