@@ -267,6 +267,25 @@ TEST_CASE("who has given up gets nothing written to its memory any more") {
     REQUIRE(std::all_of(r.memory[1], r.memory[1] + much, [](std::byte b) { return b == std::byte{0}; }));
 }
 
+TEST_CASE("who gives up before a peer knows of a posted receive gets the message in its slot") {
+    Referring r;
+    const Reference from = r.refer(0), to = r.refer(1);
+    r.pair.waiting->stop();
+    std::memset(r.memory[0], 1, much);
+    std::memset(r.memory[1], 0, much);
+    r.here.post(0, to, much);
+    r.pair.at[1].engine->withdraw();
+    for (int looks = 0; looks < 10; ++looks)
+        for (const Rank rank : {1, 0}) r.pair.at[rank].engine->poll();
+    r.there.cell().reference = from;
+    r.there.commit(Kind::reference, much, 1);
+    for (const Deadline limit = Clock::now() + std::chrono::minutes(1); !r.here.ready() && Clock::now() < limit;)
+        for (const Rank rank : {1, 0}) r.pair.at[rank].engine->poll();
+    REQUIRE(r.here.ready());
+    CHECK(r.here.cell().kind == Kind::slot);
+    CHECK(std::all_of(r.memory[1], r.memory[1] + much, [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_CASE("a connection that breaks again and again is given up, and so is one without another port") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});

@@ -194,8 +194,8 @@ Endpoint* Channel::way_of_next(Endpoint& own, std::span<Endpoint* const> all) co
 
 bool Channel::send(Endpoint& endpoint, NetEndpoint* known, std::span<Endpoint* const> all) {
     bool queued = false;
-    if (known == nullptr)
-        posted = in.fifo->posted.load(std::memory_order_relaxed);  // of no use to sockets
+    if (known == nullptr || withdrawn)
+        posted = in.fifo->posted.load(std::memory_order_relaxed);  // nobody is told
     else if (in.fifo->posted.load(std::memory_order_relaxed) != posted)
         queued = send_posted_receives(*known);
     while (has_message()) {

@@ -42,6 +42,7 @@ struct Channel {
     std::array<Spot, fifo_depth> spots{};  // the peer's posted receives for messages of `out`, by message number
     Spot arriving{};                       // the one that is being received
     bool posts_serve = false;              // sockets receive messages where this rank has posted receives
+    bool withdrawn = false;                // the rank has given up: its peer is told of no posted receive any more
     bool lands = false;                    // the message that is arriving goes to a posted receive
     DirectPuts* direct = nullptr;          // of one_sided_channel
     Early* early = nullptr;                // of that and answer_channel: messages may overtake each other

@@ -17,7 +17,7 @@ Channel& Channels::open(int number) {
     if (channel.arrivals) return channel;
     channel.open(number, mine_->wire(peer_, number, &wake_up_), inbox_->wire(0, number, &wake_up_));
     if (slots_ != nullptr) channel.place(*slots_);
-    channel.posts_serve = posts_serve_;
+    channel.posts_serve = posts_serve_, channel.withdrawn = withdrawn_;
     open_.push_back(&channel);
     return channel;
 }
@@ -38,8 +38,8 @@ void Channels::serve_posts() {
 }
 
 bool Channels::withdraw() {
-    posts_serve_ = false;
-    for (Channel* const channel : open_) channel->posts_serve = false;
+    posts_serve_ = false, withdrawn_ = true;
+    for (Channel* const channel : open_) channel->posts_serve = false, channel->withdrawn = true;
     return std::ranges::any_of(open_, &Channel::uses_memory);
 }
 

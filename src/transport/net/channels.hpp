@@ -38,8 +38,8 @@ class Channels {
     bool has_message() const { return std::ranges::any_of(open_, &Channel::has_message); }
     /// Has sockets receive messages where this rank has posted receives, on all channels, now and later.
     void serve_posts();
-    /// Ends that. When it has returned, only messages that are under way use memory of this rank's user. Returns
-    /// whether there are any.
+    /// Ends that, and tells the peer of no posted receive any more. When it has returned, only messages that are under
+    /// way, and posted receives that the peer knows, use memory of this rank's user. Returns whether there are any.
     bool withdraw();
     /// The connections are closed: what has arrived early, or in part, comes again by others.
     void forget_early();
@@ -55,7 +55,7 @@ class Channels {
     WakeUp& wake_up_;  // of this rank
     const Rank peer_;
     const DeviceSlots* slots_ = nullptr;
-    bool posts_serve_ = false;
+    bool posts_serve_ = false, withdrawn_ = false;
     std::array<Channel, channels_per_link> all_;  // by number
     std::vector<Channel*> open_;                  // those in use
 };
