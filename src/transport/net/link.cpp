@@ -237,6 +237,7 @@ bool Ends::move() {
     if (endpoint_) moved |= look_at_endpoint();
     moved |= answer();
     if (puts_.broken()) lose("it puts, gets or answers what can't be right: it does not keep to the protocol");
+    if (bad_window_) lose("it names a window that can't be: it does not keep to the protocol");
     if (introduction_.pending() || boards_.due() || puts_.due()) send_rare();
     if (endpoint_) moved |= send_by_endpoint();
     return moved | send_by_sockets();
@@ -423,8 +424,7 @@ void Ends::finish(const Header& h) {
         case What::credit:
             return channels_[h.channel].finish(h);
         case What::window:
-            if (!direct_.arrived()) lose("it names a window that can't be: it does not keep to the protocol");
-            return;
+            return void(bad_window_ |= !direct_.arrived());  // move() loses the link: the endpoint is still receiving
         case What::board:
             return boards_.arrived();
         case What::refused:

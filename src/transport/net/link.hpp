@@ -167,6 +167,7 @@ class Ends : public Recipient {
     Net* net_ = nullptr;                     // nullptr: TCP
     std::unique_ptr<NetEndpoint> endpoint_;  // of net_
     bool at_endpoint_ = false;               // begin() and finish() are called by endpoint_, not by a socket
+    bool bad_window_ = false;                // the peer has named a window that can't be
     Introduction introduction_;              // of endpoint_
     Failover failover_;
     Boards boards_;
