@@ -286,6 +286,27 @@ TEST_CASE("who gives up before a peer knows of a posted receive gets the message
     CHECK(std::all_of(r.memory[1], r.memory[1] + much, [](std::byte b) { return b == std::byte{0}; }));
 }
 
+TEST_CASE("a connection that can't be made in place of a broken one is tried again") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    LinkedPair pair = join(transport, {}, false);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    for (std::uint32_t m = 0; m < 6; ++m) {
+        CAPTURE(m);
+        if (m == 3)
+            harness::fake_verbs().cut_every = harness::fake_verbs().cuts = 1, harness::fake_verbs().refusals = 5;
+        sender.commit(Kind::inlined, 8, m);
+        for (const Deadline limit = Clock::now() + std::chrono::minutes(1); !receiver.ready() && Clock::now() < limit;)
+            for (const Neighbourhood& n : pair.at) REQUIRE_NOTHROW(n.engine->poll());
+        REQUIRE(receiver.ready());
+        CHECK(receiver.cell().signature == m);
+        receiver.release();
+    }
+    CHECK((harness::fake_verbs().cuts == 0 && harness::fake_verbs().refusals == 0));
+}
+
 TEST_CASE("a connection that breaks again and again is given up, and so is one without another port") {
     const harness::FakeVerbsReset reset;
     verbs::Net net(harness::fake_library, {});

@@ -429,6 +429,7 @@ ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     const std::lock_guard lock(mutex);
     Pair& pair = *static_cast<Pair*>(qp);
+    if (attributes->qp_state == IBV_QPS_RTR && fake_verbs().refusals > 0) return --fake_verbs().refusals, ETIMEDOUT;
     if ((mask & IBV_QP_ACCESS_FLAGS) != 0) pair.access = attributes->qp_access_flags;
     if ((mask & IBV_QP_PKEY_INDEX) != 0) pair.told.pkey_index = attributes->pkey_index;
     if ((mask & IBV_QP_AV) != 0) {

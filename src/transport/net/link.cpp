@@ -267,7 +267,7 @@ bool Ends::send_by_endpoint() {
     if (!introduction_.met() || end_.lost) return false;
     const bool moved = endpoint_->send();
     if (endpoint_->trouble().empty()) return moved;
-    const bool may_go_on = introduction_.known() && !endpoint_->is_hopeless();
+    const bool may_go_on = (introduction_.known() || failover_.attempt() > 0) && !endpoint_->is_hopeless();
     if (end_.in_peace)
         part();
     else if (!may_go_on || !leave_endpoint(failover_.attempt() + 1, endpoint_->trouble()))
