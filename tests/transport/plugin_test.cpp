@@ -415,6 +415,14 @@ TEST_CASE("a plugin's call that does not return keeps nobody waiting but its cal
     CHECK_FALSE(pair.at[0].engine->pending());
     CHECK_FALSE(pair.at[0].engine->rest(true));
     CHECK(has(pair.link[0]->describe(), "does not return"));
+    CHECK(pair.link[0]->arriving());  // perhaps
+    Reference reference{};
+    std::vector<std::byte> memory(slot_bytes);
+    CHECK_FALSE(pair.link[0]->refer(memory.data(), memory.size(), reference));
+    CHECK_FALSE(pair.link[0]->puts_from(memory.data(), memory.size(), 0, 1));
+    CHECK(has(complaint([&] { pair.link[0]->outlet(1); }), "does not return"));
+    CHECK(has(complaint([&] { pair.link[0]->inlet(1); }), "does not return"));
+    CHECK(has(complaint([&] { transport.connect(pair.at[0], 1, {}); }), "does not return"));
     CHECK(bootstrap::Service::get()->run([] {}));  // which tells the others
     pair.link[0].reset();
     CHECK(hangs());

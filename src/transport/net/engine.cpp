@@ -6,6 +6,7 @@
 
 #include "base/caught.hpp"
 #include "base/config.hpp"
+#include "base/result.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "transport/net/net.hpp"
 #include "transport/net/reception.hpp"
@@ -83,14 +84,20 @@ void Engine::start(const Neighbourhood& from, milliseconds timeout) {
 }
 
 Ends& Engine::connect(Rank peer, const std::array<Address, most_rails>& addresses, Net* net, const DeviceSlots* slots) {
+    if (net != nullptr && net->may_hang()) background_.step_aside();
+    const auto lock = lock_or_fail();
     if (session_->rank() < peer)
         service_->post([r = reception_, peer, addresses, alone = net != nullptr] { r->dial(peer, addresses, alone); });
-    if (net != nullptr && net->may_hang()) background_.step_aside();
-    const std::lock_guard lock(mutex());
     Ends& ends = links_.with(peer);
     ends.use(net, slots);
     links_.introduce(ends);
     return ends;
+}
+
+Lock::Held Engine::lock_or_fail() {
+    auto lock = lock_soon();
+    if (!lock) fail(tuttiSystemError, "rank %d: a call of a network plugin does not return", session_->rank());
+    return lock;
 }
 
 bool Engine::disconnect(Ends& ends) {

@@ -38,7 +38,7 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     void withdraw() override;
 
     /// The rank's link with peer. The engine owns it until disconnect(); use it only under mutex(). net: the network
-    /// for its messages; nullptr: TCP. slots: see Ends::use().
+    /// for its messages; nullptr: TCP. slots: see Ends::use(). Throws as lock_or_fail().
     Ends& connect(Rank peer, const std::array<bootstrap::Address, most_rails>& addresses, Net* net,
                   const DeviceSlots* slots = nullptr);
     /// Says goodbye and destroys the link. False if a network's call hangs under the lock: the link then stays.
@@ -47,6 +47,8 @@ class Engine : public tutti::Engine, public std::enable_shared_from_this<Engine>
     bool hangs_perhaps() const { return lock_.hangs_perhaps(); }
     /// See Lock::soon().
     Lock::Held lock_soon() { return lock_.soon(session_->rank()); }
+    /// The same; throws tuttiSystemError if it is not held.
+    Lock::Held lock_or_fail();
 
     // ---- for the service thread
     /// A data connection with peer has been made.

@@ -35,11 +35,11 @@ class NetLink : public Link {
     }
 
     Wire outlet(int channel) override {
-        const std::lock_guard lock(engine_->mutex());
+        const auto lock = engine_->lock_or_fail();
         return ends_.outlet(channel);
     }
     Wire inlet(int channel) override {
-        const std::lock_guard lock(engine_->mutex());
+        const auto lock = engine_->lock_or_fail();
         return ends_.inlet(channel);
     }
     /// The reference is for this rank's engine, not for the peer: its adapter, or the kernel for its sockets, reads and
@@ -48,21 +48,21 @@ class NetLink : public Link {
         if (size < least_reference) return false;
         out = {0, reinterpret_cast<std::uintptr_t>(pointer)};
         if (by_sockets_) return !engine_->hangs_perhaps();
-        const std::lock_guard lock(engine_->mutex());
-        return ends_.knows(static_cast<const std::byte*>(pointer), size);
+        const auto lock = engine_->lock_soon();
+        return lock && ends_.knows(static_cast<const std::byte*>(pointer), size);
     }
     bool reads_references() const override { return by_sockets_; }
     bool puts_from(const void* pointer, std::size_t size, std::uint32_t gate, std::uint32_t key) override {
-        const std::lock_guard lock(engine_->mutex());
-        return ends_.writes_to(gate, key) && ends_.knows(static_cast<const std::byte*>(pointer), size);
+        const auto lock = engine_->lock_soon();
+        return lock && ends_.writes_to(gate, key) && ends_.knows(static_cast<const std::byte*>(pointer), size);
     }
     std::byte* see(Reference, std::size_t) override {
         fail(tuttiInternalError, "a message by reference from rank %d, which is on another host", ends_.peer());
     }
     RankPage* page() override { return &ends_.page(); }
     bool arriving() override {
-        const std::lock_guard lock(engine_->mutex());
-        return ends_.arriving();
+        const auto lock = engine_->lock_soon();
+        return !lock || ends_.arriving();
     }
     std::string describe() override {
         const auto lock = engine_->lock_soon();
