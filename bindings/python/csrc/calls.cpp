@@ -85,7 +85,8 @@ the group has ended. Groups nest: the outermost one issues. An exception inside 
 
 // -------------------------------------------------------------------------------------------------------- arguments
 
-How::How(Communicator& comm, nb::handle of, bool in_background) : async(in_background) {
+How::How(Communicator& comm, nb::handle of, bool in_background, nb::handle with)
+    : async(in_background), op(nb::borrow(with)) {
     if (!of.is_none()) {
         if (comm.device() < 0) refuse(PyExc_ValueError, "stream= is for ranks on a GPU: use async_=True");
         const char* name = nb::hasattr(of, "cuda_stream") ? "cuda_stream" : "ptr";
@@ -113,13 +114,13 @@ void expect_same_type(const Array& x, const Array& out) {
 namespace {
 
 struct RedOp {
-    nb::object comm;
+    int64_t comm;  // by its number: operations that a communicator has begun keep the op, which must not keep that
     tuttiRedOp_t op;
 
-    RedOp(nb::object of, tuttiRedOp_t made) : comm(std::move(of)), op(made) {}
+    RedOp(int64_t of, tuttiRedOp_t made) : comm(of), op(made) {}
     ~RedOp() {
-        const Communicator& c = nb::cast<Communicator&>(comm);
-        if (c.ours()) tuttiRedOpDestroy(op, c.raw());
+        const Communicator* const c = Communicator::numbered(comm);
+        if (c != nullptr && c->ours()) tuttiRedOpDestroy(op, c->raw());
     }
     RedOp(const RedOp&) = delete;
     RedOp& operator=(const RedOp&) = delete;
@@ -136,7 +137,7 @@ nb::object pre_mul_sum(Self self, nb::handle scalar) {
     tuttiRedOp_t op{};
     const tuttiComm_t comm = self.p->handle();
     expect(tuttiRedOpCreatePreMulSum(&op, factor.data(), factor.type(), tuttiScalarHostImmediate, comm), comm);
-    return nb::cast(new RedOp(nb::borrow(self.h), op), nb::rv_policy::take_ownership);
+    return nb::cast(new RedOp(self.p->number(), op), nb::rv_policy::take_ownership);
 }
 
 }  // namespace
@@ -183,7 +184,7 @@ size_t part_of(const Communicator& comm, const Array& x, bool has_out) {
 
 nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
+    const How how(comm, stream, async, op);
     const tuttiRedOp_t operation = op_of(op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
@@ -200,7 +201,7 @@ nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bo
 
 nb::object reduce(Self self, nb::handle x, int root, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
+    const How how(comm, stream, async, op);
     const tuttiRedOp_t operation = op_of(op);
     expect_root(comm, root, "root");
     Array in(x, "x", Use::read, comm.device()), to;
@@ -298,7 +299,7 @@ nb::object scatter(Self self, nb::handle x, int root, nb::object out, bool async
 
 nb::object reduce_scatter(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
+    const How how(comm, stream, async, op);
     const tuttiRedOp_t operation = op_of(op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();

@@ -20,10 +20,12 @@ void keep_in_group(const Self& self, Array&& in, Array&& out);
 
 /// How a call goes: keyword arguments that all have.
 struct How {
-    How(Communicator& comm, nb::handle stream, bool async);
+    /// op: what the call combines with, which must be there when it begins.
+    How(Communicator& comm, nb::handle stream, bool async, nb::handle op = {});
 
     tuttiStream_t stream = nullptr;
     bool async = false;
+    nb::object op;
 };
 
 /// Calls the C function here and now, in the group, or in the background. f: (tuttiComm_t) -> tuttiResult_t, with
