@@ -58,6 +58,11 @@ def wrong_arguments_1(comm):
         comm.all_reduce(x, "max")
     with raises(ValueError, 'op is one of "sum"'):
         comm.all_reduce(x, op="mean")
+    with comm.split(0) as other:
+        own = comm.pre_mul_sum(np.float32(1))
+        with raises(ValueError, "of another communicator"):
+            comm.all_reduce(x, op=other.pre_mul_sum(np.float32(2)))
+        assert comm.all_reduce(x, op=own)[0, 0] == 1
     with raises(ValueError, "root is 1; expected a rank from 0 to 0"):
         comm.broadcast(x, 1)
     with raises(ValueError, "peer is -1"):

@@ -142,7 +142,7 @@ nb::object pre_mul_sum(Self self, nb::handle scalar) {
 
 }  // namespace
 
-tuttiRedOp_t op_of(nb::handle op) {
+tuttiRedOp_t op_of(const Communicator& comm, nb::handle op) {
     static const OpName known[] = {{PyUnicode_InternFromString("sum"), tuttiSum},
                                    {PyUnicode_InternFromString("prod"), tuttiProd},
                                    {PyUnicode_InternFromString("max"), tuttiMax},
@@ -154,7 +154,10 @@ tuttiRedOp_t op_of(nb::handle op) {
         for (const OpName& k : known)
             if (PyUnicode_Compare(op.ptr(), k.name) == 0) return k.op;
     } else if (nb::isinstance<RedOp>(op)) {
-        return nb::cast<RedOp&>(op).op;
+        const RedOp& made = nb::cast<RedOp&>(op);
+        if (made.comm != comm.number())
+            refuse(PyExc_ValueError, "op was made by pre_mul_sum() of another communicator: call this one's");
+        return made.op;
     }
     refuse(PyExc_ValueError,
            "op is one of \"sum\", \"prod\", \"max\", \"min\", \"avg\", or what pre_mul_sum() returns");
@@ -185,7 +188,7 @@ size_t part_of(const Communicator& comm, const Array& x, bool has_out) {
 nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async, op);
-    const tuttiRedOp_t operation = op_of(op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
     const size_t count = in.count();
@@ -202,7 +205,7 @@ nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bo
 nb::object reduce(Self self, nb::handle x, int root, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async, op);
-    const tuttiRedOp_t operation = op_of(op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     expect_root(comm, root, "root");
     Array in(x, "x", Use::read, comm.device()), to;
     const tuttiDataType_t type = in.type();
@@ -300,7 +303,7 @@ nb::object scatter(Self self, nb::handle x, int root, nb::object out, bool async
 nb::object reduce_scatter(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async, op);
-    const tuttiRedOp_t operation = op_of(op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
     const size_t count = part_of(comm, in, !out.is_none());

@@ -64,8 +64,8 @@ struct Moved {
 void expect_count(const Array& array, const char* name, size_t expected, const char* what);
 void expect_same_type(const Array& x, const Array& out);
 
-/// "sum", "prod", "max", "min", "avg", or what Communicator.pre_mul_sum() has made.
-tuttiRedOp_t op_of(nb::handle op);
+/// "sum", "prod", "max", "min", "avg", or what comm.pre_mul_sum() has made.
+tuttiRedOp_t op_of(const Communicator& comm, nb::handle op);
 
 using CommunicatorClass = nb::class_<Communicator>;
 void bind_collectives(CommunicatorClass& communicator);

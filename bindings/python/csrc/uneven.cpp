@@ -152,7 +152,7 @@ nb::object reduce_scatterv(Self self, nb::handle x, nb::handle counts, nb::objec
                            nb::handle stream) {
     Communicator& comm = *self.p;
     const How how(comm, stream, async, op);
-    const tuttiRedOp_t operation = op_of(op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     const Rows rows(comm, counts, nb::none(), "counts");
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
