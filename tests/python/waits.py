@@ -1,8 +1,10 @@
 """waits.py CASE: waits that Ctrl-C ends, and asyncio. Run by python_test.py, as trouble.py."""
 import asyncio
+import gc
 import os
 import signal
 import threading
+import weakref
 
 import numpy as np
 import tutti
@@ -174,6 +176,29 @@ def hidden_waits_1(_):
     threading.Timer(0.2, lambda: other.send(np.ones(1), 0)).start()
     assert one.memory > 0
     made.clear()
+
+
+class Kept(np.ndarray):
+    """An array that can be watched."""
+
+
+def awaits_keep_nothing_1(comm):
+    """Neither those of operations that go on, nor of those that have ended before."""
+    seen = []
+
+    async def wait(ends_before):
+        x = np.ones(3).view(Kept)
+        seen.append(weakref.ref(x))
+        work = comm.all_reduce(x, out=x, async_=True)
+        while ends_before and not work.done():
+            pass
+        await work
+    for ends_before in (True, False):
+        asyncio.run(wait(ends_before))
+    comm.barrier(async_=True).wait()
+    comm.barrier(async_=True).wait()  # a job that has ended goes when another one begins
+    gc.collect()
+    assert [kept() is None for kept in seen] == [True, True]
 
 
 def await_that_is_cancelled_1(_):
