@@ -369,6 +369,19 @@ def aborted_by_another_thread_2(comm):
             comm.recv(np.empty(1), 0)
 
 
+def aborted_behind_what_was_begun_1(_):
+    """Another thread aborts it while a call waits for operations that were begun before."""
+    for call, refused in ((tutti.Communicator.barrier, True), (lambda comm: comm.split(0), True),
+                          (tutti.Communicator.close, False)):
+        one, other = tutti.init_all(2)
+        one.recv(np.empty(1), 1, async_=True)  # whose handle nobody has
+        threading.Timer(0.1, one.abort).start()
+        with raises(tutti.InvalidUsage, "closed or aborted") if refused else contextlib.nullcontext():
+            call(one)
+        assert one.closed
+        other.abort()
+
+
 def used_by_two_threads_2(comm):
     with comm.split(0) as other:
         if comm.rank == 0:

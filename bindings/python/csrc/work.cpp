@@ -17,8 +17,10 @@ void Worker::end() {
         changed_.notify_all();
         thread_.join();
     }
+    std::deque<std::shared_ptr<Job>> ended;  // as in begin()
+    const std::lock_guard lock(mutex_);      // another thread may be in drain()
     begun_ = 0;
-    std::exchange(jobs_, {}).clear();
+    ended.swap(jobs_);
 }
 
 void Worker::begin(const std::shared_ptr<Job>& job) {
