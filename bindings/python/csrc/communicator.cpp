@@ -105,11 +105,17 @@ Config::Config(const nb::kwargs& options) {
 // ----------------------------------------------------------------------------------------------- beginning and end
 
 Communicator::Communicator(tuttiComm_t comm) : comm_(comm), number_(++last_number) {
+    try {
+        expect(tuttiCommCount(comm, &size_), comm);
+        expect(tuttiCommUserRank(comm, &rank_), comm);
+        expect(tuttiCommDevice(comm, &device_), comm);
+        listen_for_interrupts();
+    } catch (...) {  // Ctrl-C, too
+        const nb::gil_scoped_release free;
+        tuttiCommAbort(comm);
+        throw;
+    }
     all[number_] = this;
-    expect(tuttiCommCount(comm, &size_), comm);
-    expect(tuttiCommUserRank(comm, &rank_), comm);
-    expect(tuttiCommDevice(comm, &device_), comm);
-    listen_for_interrupts();
 }
 
 Communicator::~Communicator() {
