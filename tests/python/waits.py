@@ -1,5 +1,8 @@
 """waits.py CASE: waits that Ctrl-C ends, and asyncio. Run by python_test.py, as trouble.py."""
 import asyncio
+import collections
+import ctypes
+import functools
 import gc
 import os
 import signal
@@ -83,6 +86,22 @@ def interrupted_otherwise_2(comm):
     threading.Timer(0.1, lambda: (os.kill(os.getpid(), signal.SIGINT), others[1].all_reduce(np.ones(1)))).start()
     assert pending.wait()[0] == 2 and seen == [1]
     comm.abort()
+
+
+def interrupted_before_a_group_ends_1(comm):
+    """The signal is there when the end of the group begins: nothing is issued, and later calls are in no group."""
+    group = tutti.group()
+    group.__enter__()
+    comm.all_reduce(np.ones(3))
+    calls = [functools.partial(ctypes.CDLL(None).kill, os.getpid(), signal.SIGINT),
+             functools.partial(group.__exit__, None, None, None)]
+    with raises(KeyboardInterrupt, ""):
+        collections.deque(map(functools.partial.__call__, calls), 0)  # no code of Python's in between
+    out = np.zeros(3)
+    assert comm.all_reduce(np.ones(3), out).tolist() == [1, 1, 1]
+    with tutti.group():
+        comm.all_reduce(np.full(3, 2.0), out)
+    assert out.tolist() == [2, 2, 2]
 
 
 def asyncio_errors_2(comm):

@@ -39,10 +39,13 @@ void leave_group(const Group&, nb::handle exception, nb::handle, nb::handle) {
         return;
     }
     tuttiResult_t result;
-    {
+    try {
         const Interruptible interruptible(group.comms.data(), group.comms.size());
         const nb::gil_scoped_release free;
         result = tuttiGroupEnd();
+    } catch (...) {  // what a signal that has come before raises
+        tuttiGroupSimulateEnd(nullptr);
+        throw;
     }
     if (result == tuttiSuccess) return;
     const std::string text = tuttiGetLastError(nullptr);
