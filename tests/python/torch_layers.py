@@ -80,6 +80,11 @@ def adam(parameters):
     return torch.optim.AdamW(parameters, **ADAM)
 
 
+def in_groups(parameters):
+    half = len(parameters) // 2
+    return adam([{"params": parameters[:half]}, {"params": parameters[half:], "weight_decay": 0}])
+
+
 def train(comm, model, optimizer, passes=1):
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -183,7 +188,7 @@ class Failing:
 
 
 def case_zero(comm):
-    for make, exact in ((sgd, True), (adam, False)):
+    for make, exact in ((sgd, True), (adam, False), (in_groups, False)):
         for passes in (1, 2):
             reference, optimizer_of_it = alone(comm.size, make, passes)
             for stage in (1, 2, 3):

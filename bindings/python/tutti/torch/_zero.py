@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -218,9 +219,9 @@ class ZeRO(Layer):
         """As the optimizer's own would be in one process, on every rank. A collective call."""
         state: dict[int, dict[str, Any]] = {}
         packed = self.optimizer.state_dict()
+        numbers = itertools.count()
         for units, originals, group in zip(self._groups, self._originals, packed["param_groups"]):
-            first = sum(len(before) for before in self._originals[:self._originals.index(originals)])
-            number = {id(p): first + i for i, p in enumerate(originals)}
+            number = {id(p): next(numbers) for p in originals}
             group["params"] = list(number.values())
             for unit in units:
                 for name, value in self.optimizer.state[unit.own].items():
