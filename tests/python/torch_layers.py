@@ -227,6 +227,23 @@ def case_zero_checkpoints(comm):
         same(after.state_dict(), other.state_dict())
 
 
+def case_zero_takes_what_is_there(comm):
+    """A parameter that was not used in plain torch has no state; the others' are taken."""
+    whole = alone(1, sgd)[1].state_dict()
+    for missing in whole["state"]:
+        for stage in (1, 3):
+            plain = network(0)
+            model = tutti.torch.ZeRO(plain, sgd([p for p in plain.parameters() if p.requires_grad]), stage, comm)
+            model.load_optimizer_state_dict(
+                whole | {"state": {i: one for i, one in whole["state"].items() if i != missing}})
+            got = model.optimizer_state_dict()["state"]
+            for i, state in whole["state"].items():
+                if i != missing:
+                    same(got[i], state)
+                elif i in got:
+                    assert not got[i]["momentum_buffer"].any()
+
+
 def case_zero_clips(comm):
     for stage in (1, 3):
         plain = network(0)
