@@ -22,11 +22,23 @@ std::unique_ptr<std::byte[]> large_block(std::size_t bytes) {
     return memory;
 }
 
+/// All ranks save the residuals of the same buckets. Where compression has kept something on some ranks only (a
+/// newcomer has had no step, an iteration may have been given up), it is zero on the others. Collective.
+void agree_on_residuals(const Ranks& ranks, const Storage& storage, const Kept& kept) {
+    if (std::ranges::count(kept.residuals, nullptr) == std::ssize(kept.residuals)) return;  // the same on all ranks
+    std::vector<std::uint8_t> any;
+    for (const auto* const its : kept.residuals) any.push_back(its != nullptr && !its->empty());
+    ranks.maximum(any);
+    for (std::size_t b = 0; b < any.size(); ++b)
+        if (any[b]) kept.residuals[b]->resize(storage.buckets()[b].count, 0.0f);
+}
+
 }  // namespace
 
 Saving::Saving(const std::string& path, const Ranks& ranks, const Storage& storage, const Kept& kept, Manifest m,
                Staging* beside)
     : path_(path), manifest_(std::move(m)) {
+    agree_on_residuals(ranks, storage, kept);
     const Catalogue catalogue(storage, kept, ranks.size());
     manifest_.ranks = ranks.size();
     random_bytes(&manifest_.number, sizeof manifest_.number);

@@ -101,6 +101,9 @@ void Engine::find_bad(int* rank, std::size_t* parameter) {
             at = static_cast<std::byte*>(const_cast<void*>(source));  // first_bad() only reads
         runs.push_back({callers ? q.grad_type : b.type, at, q.count});
         whose.push_back(p);
+        if (!collecting || !callers || !q.accumulates() || b.grad == nullptr) continue;
+        runs.push_back({b.type, b.grad + storage_.offset(p, b.type), q.count});  // of earlier micro-batches
+        whose.push_back(p);
     }
     for (const Bucket& b : storage_.buckets())
         for (const Piece& piece : b.mine) {

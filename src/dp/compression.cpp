@@ -220,6 +220,7 @@ class PowerSgd : public WithMemory {
         std::vector<float>& q = q_[bucket.index];
         if (resources_.may_be_taken_back) before_[bucket.index] = q;
         if (q.size() != columns * r) fill(q, columns * r);  // none, or from a checkpoint with another powerRank
+        renew(q, r);
         std::vector<float> p(rows * r, 0.0f);
         m.times(q, p, r);
         must(tuttiAllReduce(p.data(), p.data(), p.size(), tuttiFloat32, tuttiSum, resources_.cpu_comm, nullptr));
@@ -272,8 +273,22 @@ class PowerSgd : public WithMemory {
         }
     }
 
-    /// Gram-Schmidt, column by column. A column that depends on the earlier ones becomes zero, so that it sends
-    /// nothing.
+    /// Makes a kept Q fit for the next product. It has the magnitude of the last gradients, and its product with the
+    /// next ones might underflow or overflow: so each column is scaled by a power of two. A column of zeros, from
+    /// gradients of zero or of a lower rank, would stay so for ever: it begins anew.
+    static void renew(std::vector<float>& q, std::size_t r) {
+        std::vector<float> anew;
+        for (std::size_t k = 0; k < r; ++k) {
+            float most = 0;
+            for (std::size_t i = k; i < q.size(); i += r) most = std::max(most, std::fabs(q[i]));
+            if (most == 0 && anew.empty()) fill(anew, q.size());
+            const int power = most == 0 ? 0 : -std::ilogb(most);
+            for (std::size_t i = k; i < q.size(); i += r) q[i] = most == 0 ? anew[i] : std::ldexp(q[i], power);
+        }
+    }
+
+    /// Gram-Schmidt, column by column. A column that depends on the earlier ones, or is as small as subnormal numbers,
+    /// becomes zero, so that it sends nothing.
     static void orthonormalize(std::vector<float>& p, std::size_t rows, std::size_t r) {
         for (std::size_t k = 0; k < r; ++k) {
             const auto dot = [&](std::size_t a, std::size_t b) {
@@ -287,7 +302,8 @@ class PowerSgd : public WithMemory {
                 for (std::size_t i = 0; i < rows; ++i) p[i * r + k] -= part * p[i * r + j];
             }
             const double norm = std::sqrt(dot(k, k));
-            const float factor = norm > 1e-6 * std::sqrt(before) ? static_cast<float>(1 / norm) : 0.0f;
+            const double least = std::max<double>(1e-6 * std::sqrt(before), std::numeric_limits<float>::min());
+            const float factor = norm > least ? static_cast<float>(1 / norm) : 0.0f;
             for (std::size_t i = 0; i < rows; ++i) p[i * r + k] *= factor;
         }
     }

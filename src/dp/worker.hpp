@@ -41,14 +41,15 @@ class Worker {
     /// Throws the first failure, if there was one.
     void check() const;
     void fail(const Error& error);
-    /// Runs body. If it throws, calls fail() and throws the error again.
+    /// Runs body. If it throws, calls fail(), and throws the first failure: if it was another one, of a job, it has
+    /// aborted what body used, and is the cause.
     template <class Body>
     void or_fail(Body body) {
         try {
             body();
         } catch (...) {
             fail(caught());
-            throw;
+            check();
         }
     }
 

@@ -10,6 +10,7 @@
 #include "dp/statistics.hpp"
 #include "dp/storage.hpp"
 #include "dp/versions.hpp"
+#include "dp/worker.hpp"
 #include "harness/catch.hpp"
 
 using namespace tutti;
@@ -158,6 +159,16 @@ TEST_CASE("versions: the newest is taken, or the newest that is old enough, and 
     REQUIRE(versions.beyond(1) == 6);
     REQUIRE(versions.beyond(1) == 0);
     REQUIRE(versions.beyond(0) == 9);
+}
+
+TEST_CASE("a worker: what fails after a job has failed, because that ended it, has the job's error") {
+    int ended = 0;
+    Worker worker(Worker::Runs::beside, 1, [&](const Error&) { ++ended; });
+    worker.enqueue([] { fail(tuttiRemoteError, "rank 1 has died"); });
+    REQUIRE_THROWS_WITH(worker.drain(), "rank 1 has died");
+    REQUIRE_THROWS_WITH(worker.or_fail([] { fail(tuttiInvalidArgument, "it was aborted"); }), "rank 1 has died");
+    REQUIRE_NOTHROW(worker.or_fail([] {}));
+    REQUIRE(ended == 1);
 }
 
 TEST_CASE("statistics: what Synchronize waited for is what a reduction took after it was called") {

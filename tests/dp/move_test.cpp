@@ -246,6 +246,29 @@ TEST_CASE("a newcomer gets rates, groups and notes as they are now") {
     }
 }
 
+TEST_CASE("ranks save together if compression has kept something on some of them only") {
+    const Scratch scratch;
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero1}) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = harness::config_for(mode);
+        config.compression = tuttiDpTopK;
+        const tuttiUniqueId two = new_id(), single = new_id(), three = new_id();
+        harness::run(3, [&](int r) {
+            Mover rank(r < 2 ? two : single, r < 2 ? r : 0, r < 2 ? 2 : 1, config, tuttiFloat32);
+            if (r < 2) rank.step(0);
+            must_succeed(rank.move(three, r, 3), "a newcomer");
+            must_succeed(tuttiDpSave(rank.dp, scratch.path.c_str()), "save");
+            const std::vector<float> saved = rank.weights();
+            rank.step(1);
+            const std::vector<float> next = rank.weights();
+            must_succeed(tuttiDpLoad(rank.dp, scratch.path.c_str()), "load");
+            check(rank.weights() == saved, "as saved");
+            rank.step(1);
+            check(rank.weights() == next, "with what was kept");
+        });
+    }
+}
+
 TEST_CASE("a move that fails half-way is made again with those that are left") {
     tuttiDpConfig_t config = harness::config_for(tuttiDpZero3);
     config.shardRanks = 1;

@@ -113,6 +113,30 @@ TEST_CASE("nanCheck sees what micro-batches add up in fp32, and gradients in the
     }
 }
 
+TEST_CASE("without nanCheck, too, what earlier micro-batches have added in fp32 is looked at") {
+    for (const auto mode : {tuttiDpBucketed, tuttiDpZero2}) {
+        CAPTURE(mode);
+        tuttiDpConfig_t config = harness::config_for(mode, tuttiDpSgd);
+        config.fp32Gradients = 1;
+        const tuttiUniqueId id = new_id();
+        harness::run(2, [&](int r) {
+            std::vector<std::uint16_t> mine(8);
+            const tuttiDpParameter_t p{"h", nullptr, mine.data(), 8, tuttiBfloat16, tuttiDpSameType, 0, 0};
+            harness::Held held{harness::join(id, r, 2, true)};
+            must_succeed(tuttiDpCreate(&held.dp, &p, 1, &config, held.comm), "create");
+            must_succeed(tuttiDpBegin(held.dp), "begin");
+            must_succeed(tuttiDpNoSync(held.dp, 1), "no sync");
+            if (r == 1) mine[5] = 0x7f80;  // infinity
+            must_succeed(tuttiDpGradReady(held.dp, 0), "ready");
+            mine.assign(8, 0);  // the second micro-batch is fine
+            expect_found(held.dp, 1, 0, "rank 1's first micro-batch");
+            must_succeed(tuttiDpNoSync(held.dp, 0), "no sync");
+            must_succeed(tuttiDpGradReady(held.dp, 0), "ready");
+            must_succeed(tuttiDpSynchronize(held.dp), "synchronize");
+        });
+    }
+}
+
 TEST_CASE("what a compression keeps for the next time is never a NaN") {
     for (const auto compression : {tuttiDpTopK, tuttiDpPowerSgd})
         for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {

@@ -9,6 +9,7 @@
 #include "dp/exact_sum.hpp"
 #include "dp/layout.hpp"
 #include "dp/numbers.hpp"
+#include "dp/on_ranks.hpp"
 #include "dp/optimizer.hpp"
 #include "dp/training.hpp"
 #include "harness/catch.hpp"
@@ -260,6 +261,30 @@ TEST_CASE("compression comes near the uncompressed result, as near as its kind a
     setup.config.compression = tuttiDpTopK;  // all of it: another order of additions at most
     setup.config.topK = 1;
     REQUIRE(harness::difference(harness::train(setup), exact) < 1e-5);
+}
+
+TEST_CASE("PowerSGD: gradients of zero do not end a bucket; products of small and of large ones stay in range") {
+    for (const float size : {1e-38f, 1e-21f, 1.0f, 1e20f}) {
+        CAPTURE(size);
+        constexpr std::size_t count = 64;
+        tuttiDpConfig_t config = harness::config_for(tuttiDpBucketed, tuttiDpNoOptimizer);
+        config.compression = tuttiDpPowerSgd;
+        const std::vector<tuttiDpParameter_t> one{{"w", nullptr, nullptr, count, tuttiFloat32, tuttiDpSameType, 0, 0}};
+        harness::on_ranks(2, one, config, [&](int, tuttiDp_t dp, tuttiComm_t) {
+            const auto sent = [&](std::size_t i, float factor) {  // element i of a sum
+                harness::must_succeed(tuttiDpBegin(dp), "begin");
+                for (std::size_t e = 0; e < count; ++e)
+                    harness::gradient(dp, 0)[e] = factor * static_cast<float>(1 + e * 7 % 11 + e / 8);
+                harness::must_succeed(tuttiDpGradReady(dp, 0), "ready");
+                harness::must_succeed(tuttiDpSynchronize(dp), "synchronize");
+                return double{harness::gradient(dp, 0)[i]};
+            };
+            harness::check(sent(63, 0) == 0, "nothing");
+            double sum = 0;
+            for (int step = 0; step < 12; ++step) sum += sent(63, size);
+            harness::check(std::fabs(sum / 12 / double{size} - 9) < 2, "about what all gradients have there");
+        });
+    }
 }
 
 TEST_CASE("compression where ranks own parts: as where all own all, as near as buckets are the same", "[exhaustive]") {

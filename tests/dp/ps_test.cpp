@@ -434,6 +434,7 @@ TEST_CASE("Servers: keys are dealt by bytes, and no rank meets two others in a r
     }
     for (std::size_t k = 0; k < keys.size(); ++k) REQUIRE(covered[k] == keys[k].count);
     REQUIRE(*std::max_element(load.begin(), load.end()) - *std::min_element(load.begin(), load.end()) <= 65536);
+    REQUIRE(dp::ps::deal(keys, SIZE_MAX, 3).parts.size() == keys.size());  // whole keys
 
     std::vector<std::pair<int, int>> pairs;
     for (int a = 0; a < 6; ++a)

@@ -82,6 +82,11 @@ class Cases:
     def check_pre_mul_sum(self):
         op = self.comm.pre_mul_sum(np.float32(0.5))
         same(self.comm.all_reduce(of_rank(self.me), op=op), self.all().sum(axis=0) * np.float32(0.5))
+        ones, n = np.ones(3, "float32"), self.comm.size  # nobody but the operations has these ops; they begin later
+        works = [self.comm.all_reduce(np.ones(100_000, "float32"), async_=True)]
+        works += [self.comm.all_reduce(ones, op=self.comm.pre_mul_sum(np.float32(k)), async_=True) for k in range(4)]
+        for k, work in enumerate(works[1:]):
+            same(work.wait(), ones * k * n)
 
     def check_rooted(self):
         x, n = of_rank(self.me), self.comm.size

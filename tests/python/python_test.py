@@ -229,10 +229,38 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=interrupt, daemon=True).start()
 """
+# Ctrl-C comes when the first communicator is there, and before the program has it.
+MADE = """
+import signal, threading
+import numpy, tutti
+unique_id = tutti.unique_id()
+def other():
+    comm = tutti.Communicator(2, unique_id, 1)
+    try:
+        comm.recv(numpy.empty(1), 0)
+    except tutti.RemoteError as error:
+        print(error)
+    comm.abort()
+def ask(_):
+    raise KeyboardInterrupt
+thread = threading.Thread(target=other)
+thread.start()
+signal.getsignal = ask
+try:
+    tutti.Communicator(2, unique_id, 0)
+except KeyboardInterrupt:
+    print("interrupted")
+thread.join()
+"""
 
 
 class Trouble(unittest.TestCase):
     """trouble.py and waits.py have the cases."""
+
+    def test_ctrl_c_when_a_communicator_was_made(self):
+        done = run(PYTHON, "-c", MADE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\Ainterrupted\n.*rank 0.*\n\Z|\A.*rank 0.*\ninterrupted\n\Z")
 
     def test_the_end_of_a_program_that_waits(self):
         began = time.monotonic()

@@ -80,6 +80,11 @@ def adam(parameters):
     return torch.optim.AdamW(parameters, **ADAM)
 
 
+def in_groups(parameters):
+    half = len(parameters) // 2
+    return adam([{"params": parameters[:half]}, {"params": parameters[half:], "weight_decay": 0}])
+
+
 def train(comm, model, optimizer, passes=1):
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -183,7 +188,7 @@ class Failing:
 
 
 def case_zero(comm):
-    for make, exact in ((sgd, True), (adam, False)):
+    for make, exact in ((sgd, True), (adam, False), (in_groups, False)):
         for passes in (1, 2):
             reference, optimizer_of_it = alone(comm.size, make, passes)
             for stage in (1, 2, 3):
@@ -220,6 +225,23 @@ def case_zero_checkpoints(comm):
         train(comm, tutti.torch.DataParallelBucket(after, comm), optimizer_after)
         train(comm, other, optimizer_before)
         same(after.state_dict(), other.state_dict())
+
+
+def case_zero_takes_what_is_there(comm):
+    """A parameter that was not used in plain torch has no state; the others' are taken."""
+    whole = alone(1, sgd)[1].state_dict()
+    for missing in whole["state"]:
+        for stage in (1, 3):
+            plain = network(0)
+            model = tutti.torch.ZeRO(plain, sgd([p for p in plain.parameters() if p.requires_grad]), stage, comm)
+            model.load_optimizer_state_dict(
+                whole | {"state": {i: one for i, one in whole["state"].items() if i != missing}})
+            got = model.optimizer_state_dict()["state"]
+            for i, state in whole["state"].items():
+                if i != missing:
+                    same(got[i], state)
+                elif i in got:
+                    assert not got[i]["momentum_buffer"].any()
 
 
 def case_zero_clips(comm):

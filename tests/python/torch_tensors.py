@@ -1,6 +1,7 @@
 """Tensors of torch's as arguments of tutti.Communicator, on all ranks of a launcher. Run by torch_test.py."""
 import re
 import warnings
+import weakref
 
 import torch
 import tutti
@@ -61,6 +62,18 @@ def case_kept_while_it_runs(comm):
         x.data = torch.zeros(1)  # frees what it had
         del x
         work.wait()
+
+
+def case_kept_by_a_window(comm):
+    """A window's memory stays, though the tensor is given another."""
+    array = tutti.zeros(4)
+    kept, x = weakref.ref(array), torch.from_numpy(array)
+    del array
+    with comm.window(x) as window:
+        x.data = torch.zeros(1)
+        assert kept() is not None
+        window.put(torch.ones(4), comm.rank)
+        assert window.get(torch.zeros(4), comm.rank).tolist() == [1] * 4
 
 
 def case_lazy(comm):

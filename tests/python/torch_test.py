@@ -129,7 +129,7 @@ class Conformance(unittest.TestCase):
 
     def test_groups_that_lose_ranks(self):
         for kind, ends in {"shrink": 3, "shrink_after_a_death": 2, "reconfigure": 2, "recorder": 3, "profiler": 3,
-                           "memory": 3}.items():
+                           "memory": 3, "hooks_of_python": 3}.items():
             with self.subTest(kind=kind):
                 done = run(PYTHON.parent / "tutti-run", "--keep-going", "-n", 3, PYTHON, THEIRS / "recovery.py", kind)
                 self.assertEqual(len(re.findall(r"^rank \d ok$", done.stdout, re.M)), ends, done.stdout + done.stderr)

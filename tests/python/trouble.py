@@ -58,6 +58,11 @@ def wrong_arguments_1(comm):
         comm.all_reduce(x, "max")
     with raises(ValueError, 'op is one of "sum"'):
         comm.all_reduce(x, op="mean")
+    with comm.split(0) as other:
+        own = comm.pre_mul_sum(np.float32(1))
+        with raises(ValueError, "of another communicator"):
+            comm.all_reduce(x, op=other.pre_mul_sum(np.float32(2)))
+        assert comm.all_reduce(x, op=own)[0, 0] == 1
     with raises(ValueError, "root is 1; expected a rank from 0 to 0"):
         comm.broadcast(x, 1)
     with raises(ValueError, "peer is -1"):
@@ -362,6 +367,19 @@ def aborted_by_another_thread_2(comm):
         with raises(tutti.RemoteError, "rank 0"):
             comm.send(np.empty(1), 0)
             comm.recv(np.empty(1), 0)
+
+
+def aborted_behind_what_was_begun_1(_):
+    """Another thread aborts it while a call waits for operations that were begun before."""
+    for call, refused in ((tutti.Communicator.barrier, True), (lambda comm: comm.split(0), True),
+                          (tutti.Communicator.close, False)):
+        one, other = tutti.init_all(2)
+        one.recv(np.empty(1), 1, async_=True)  # whose handle nobody has
+        threading.Timer(0.1, one.abort).start()
+        with raises(tutti.InvalidUsage, "closed or aborted") if refused else contextlib.nullcontext():
+            call(one)
+        assert one.closed
+        other.abort()
 
 
 def used_by_two_threads_2(comm):

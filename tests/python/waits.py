@@ -1,8 +1,13 @@
 """waits.py CASE: waits that Ctrl-C ends, and asyncio. Run by python_test.py, as trouble.py."""
 import asyncio
+import collections
+import ctypes
+import functools
+import gc
 import os
 import signal
 import threading
+import weakref
 
 import numpy as np
 import tutti
@@ -81,6 +86,22 @@ def interrupted_otherwise_2(comm):
     threading.Timer(0.1, lambda: (os.kill(os.getpid(), signal.SIGINT), others[1].all_reduce(np.ones(1)))).start()
     assert pending.wait()[0] == 2 and seen == [1]
     comm.abort()
+
+
+def interrupted_before_a_group_ends_1(comm):
+    """The signal is there when the end of the group begins: nothing is issued, and later calls are in no group."""
+    group = tutti.group()
+    group.__enter__()
+    comm.all_reduce(np.ones(3))
+    calls = [functools.partial(ctypes.CDLL(None).kill, os.getpid(), signal.SIGINT),
+             functools.partial(group.__exit__, None, None, None)]
+    with raises(KeyboardInterrupt, ""):
+        collections.deque(map(functools.partial.__call__, calls), 0)  # no code of Python's in between
+    out = np.zeros(3)
+    assert comm.all_reduce(np.ones(3), out).tolist() == [1, 1, 1]
+    with tutti.group():
+        comm.all_reduce(np.full(3, 2.0), out)
+    assert out.tolist() == [2, 2, 2]
 
 
 def asyncio_errors_2(comm):
@@ -174,6 +195,29 @@ def hidden_waits_1(_):
     threading.Timer(0.2, lambda: other.send(np.ones(1), 0)).start()
     assert one.memory > 0
     made.clear()
+
+
+class Kept(np.ndarray):
+    """An array that can be watched."""
+
+
+def awaits_keep_nothing_1(comm):
+    """Neither those of operations that go on, nor of those that have ended before."""
+    seen = []
+
+    async def wait(ends_before):
+        x = np.ones(3).view(Kept)
+        seen.append(weakref.ref(x))
+        work = comm.all_reduce(x, out=x, async_=True)
+        while ends_before and not work.done():
+            pass
+        await work
+    for ends_before in (True, False):
+        asyncio.run(wait(ends_before))
+    comm.barrier(async_=True).wait()
+    comm.barrier(async_=True).wait()  # a job that has ended goes when another one begins
+    gc.collect()
+    assert [kept() is None for kept in seen] == [True, True]
 
 
 def await_that_is_cancelled_1(_):

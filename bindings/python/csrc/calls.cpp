@@ -39,10 +39,13 @@ void leave_group(const Group&, nb::handle exception, nb::handle, nb::handle) {
         return;
     }
     tuttiResult_t result;
-    {
+    try {
         const Interruptible interruptible(group.comms.data(), group.comms.size());
         const nb::gil_scoped_release free;
         result = tuttiGroupEnd();
+    } catch (...) {  // what a signal that has come before raises
+        tuttiGroupSimulateEnd(nullptr);
+        throw;
     }
     if (result == tuttiSuccess) return;
     const std::string text = tuttiGetLastError(nullptr);
@@ -85,7 +88,8 @@ the group has ended. Groups nest: the outermost one issues. An exception inside 
 
 // -------------------------------------------------------------------------------------------------------- arguments
 
-How::How(Communicator& comm, nb::handle of, bool in_background) : async(in_background) {
+How::How(Communicator& comm, nb::handle of, bool in_background, nb::handle with)
+    : async(in_background), op(nb::borrow(with)) {
     if (!of.is_none()) {
         if (comm.device() < 0) refuse(PyExc_ValueError, "stream= is for ranks on a GPU: use async_=True");
         const char* name = nb::hasattr(of, "cuda_stream") ? "cuda_stream" : "ptr";
@@ -113,13 +117,13 @@ void expect_same_type(const Array& x, const Array& out) {
 namespace {
 
 struct RedOp {
-    nb::object comm;
+    int64_t comm;  // by its number: operations that a communicator has begun keep the op, which must not keep that
     tuttiRedOp_t op;
 
-    RedOp(nb::object of, tuttiRedOp_t made) : comm(std::move(of)), op(made) {}
+    RedOp(int64_t of, tuttiRedOp_t made) : comm(of), op(made) {}
     ~RedOp() {
-        const Communicator& c = nb::cast<Communicator&>(comm);
-        if (c.ours()) tuttiRedOpDestroy(op, c.raw());
+        const Communicator* const c = Communicator::numbered(comm);
+        if (c != nullptr && c->ours()) tuttiRedOpDestroy(op, c->raw());
     }
     RedOp(const RedOp&) = delete;
     RedOp& operator=(const RedOp&) = delete;
@@ -136,12 +140,12 @@ nb::object pre_mul_sum(Self self, nb::handle scalar) {
     tuttiRedOp_t op{};
     const tuttiComm_t comm = self.p->handle();
     expect(tuttiRedOpCreatePreMulSum(&op, factor.data(), factor.type(), tuttiScalarHostImmediate, comm), comm);
-    return nb::cast(new RedOp(nb::borrow(self.h), op), nb::rv_policy::take_ownership);
+    return nb::cast(new RedOp(self.p->number(), op), nb::rv_policy::take_ownership);
 }
 
 }  // namespace
 
-tuttiRedOp_t op_of(nb::handle op) {
+tuttiRedOp_t op_of(const Communicator& comm, nb::handle op) {
     static const OpName known[] = {{PyUnicode_InternFromString("sum"), tuttiSum},
                                    {PyUnicode_InternFromString("prod"), tuttiProd},
                                    {PyUnicode_InternFromString("max"), tuttiMax},
@@ -153,7 +157,10 @@ tuttiRedOp_t op_of(nb::handle op) {
         for (const OpName& k : known)
             if (PyUnicode_Compare(op.ptr(), k.name) == 0) return k.op;
     } else if (nb::isinstance<RedOp>(op)) {
-        return nb::cast<RedOp&>(op).op;
+        const RedOp& made = nb::cast<RedOp&>(op);
+        if (made.comm != comm.number())
+            refuse(PyExc_ValueError, "op was made by pre_mul_sum() of another communicator: call this one's");
+        return made.op;
     }
     refuse(PyExc_ValueError,
            "op is one of \"sum\", \"prod\", \"max\", \"min\", \"avg\", or what pre_mul_sum() returns");
@@ -183,8 +190,8 @@ size_t part_of(const Communicator& comm, const Array& x, bool has_out) {
 
 nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
-    const tuttiRedOp_t operation = op_of(op);
+    const How how(comm, stream, async, op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
     const size_t count = in.count();
@@ -200,8 +207,8 @@ nb::object all_reduce(Self self, nb::handle x, nb::object out, nb::handle op, bo
 
 nb::object reduce(Self self, nb::handle x, int root, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
-    const tuttiRedOp_t operation = op_of(op);
+    const How how(comm, stream, async, op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     expect_root(comm, root, "root");
     Array in(x, "x", Use::read, comm.device()), to;
     const tuttiDataType_t type = in.type();
@@ -298,8 +305,8 @@ nb::object scatter(Self self, nb::handle x, int root, nb::object out, bool async
 
 nb::object reduce_scatter(Self self, nb::handle x, nb::object out, nb::handle op, bool async, nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
-    const tuttiRedOp_t operation = op_of(op);
+    const How how(comm, stream, async, op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();
     const size_t count = part_of(comm, in, !out.is_none());

@@ -20,10 +20,12 @@ void keep_in_group(const Self& self, Array&& in, Array&& out);
 
 /// How a call goes: keyword arguments that all have.
 struct How {
-    How(Communicator& comm, nb::handle stream, bool async);
+    /// op: what the call combines with, which must be there when it begins.
+    How(Communicator& comm, nb::handle stream, bool async, nb::handle op = {});
 
     tuttiStream_t stream = nullptr;
     bool async = false;
+    nb::object op;
 };
 
 /// Calls the C function here and now, in the group, or in the background. f: (tuttiComm_t) -> tuttiResult_t, with
@@ -62,8 +64,8 @@ struct Moved {
 void expect_count(const Array& array, const char* name, size_t expected, const char* what);
 void expect_same_type(const Array& x, const Array& out);
 
-/// "sum", "prod", "max", "min", "avg", or what Communicator.pre_mul_sum() has made.
-tuttiRedOp_t op_of(nb::handle op);
+/// "sum", "prod", "max", "min", "avg", or what comm.pre_mul_sum() has made.
+tuttiRedOp_t op_of(const Communicator& comm, nb::handle op);
 
 using CommunicatorClass = nb::class_<Communicator>;
 void bind_collectives(CommunicatorClass& communicator);

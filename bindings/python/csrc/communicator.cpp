@@ -105,11 +105,17 @@ Config::Config(const nb::kwargs& options) {
 // ----------------------------------------------------------------------------------------------- beginning and end
 
 Communicator::Communicator(tuttiComm_t comm) : comm_(comm), number_(++last_number) {
+    try {
+        expect(tuttiCommCount(comm, &size_), comm);
+        expect(tuttiCommUserRank(comm, &rank_), comm);
+        expect(tuttiCommDevice(comm, &device_), comm);
+        listen_for_interrupts();
+    } catch (...) {  // Ctrl-C, too
+        const nb::gil_scoped_release free;
+        tuttiCommAbort(comm);
+        throw;
+    }
     all[number_] = this;
-    expect(tuttiCommCount(comm, &size_), comm);
-    expect(tuttiCommUserRank(comm, &rank_), comm);
-    expect(tuttiCommDevice(comm, &device_), comm);
-    listen_for_interrupts();
 }
 
 Communicator::~Communicator() {
@@ -222,8 +228,10 @@ void destroy(tuttiComm_t comm) {
 
 void Communicator::close() {
     if (comm_ == nullptr) return;
-    const tuttiComm_t comm = handle();
+    handle();
     drain();
+    if (comm_ == nullptr) return;
+    const tuttiComm_t comm = handle();
     comm_ = nullptr;
     if (worker_ != nullptr) worker_->end();
     destroy(comm);
@@ -279,7 +287,7 @@ void Communicator::interrupt() {
 }
 
 void Communicator::drain() {
-    if (worker_ != nullptr) worker_->drain();
+    if (const auto worker = worker_) worker->drain();
 }
 
 const std::shared_ptr<Worker>& Communicator::worker() {
@@ -306,8 +314,7 @@ uint64_t Communicator::memory() {
 // -------------------------------------------------------------------------------- communicators from communicators
 
 nb::object Communicator::from_this(const std::function<tuttiResult_t(tuttiComm_t, tuttiComm_t*)>& make) {
-    const tuttiComm_t parent = handle();
-    drain();
+    const tuttiComm_t parent = drained();
     tuttiComm_t comm = nullptr;
     {
         const Busy busy(*this);

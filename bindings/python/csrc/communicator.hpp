@@ -82,8 +82,7 @@ class Communicator {
     /// that a small call costs no allocation.
     template <typename F>
     void wait_for(const F& issue) {
-        const tuttiComm_t comm = handle();
-        if (worker_ != nullptr) drain();
+        const tuttiComm_t comm = drained();
         Communicator* self = this;
         tuttiResult_t result;
         {
@@ -99,8 +98,15 @@ class Communicator {
     /// Raises what a call on this communicator has returned, or what a signal has raised meanwhile.
     [[noreturn]] void failed(tuttiResult_t result);
 
-    /// Waits for all that was begun with async_.
+    /// Waits for all that was begun with async_. Meanwhile another thread may abort or close the communicator.
     void drain();
+    /// The handle, when all that was begun has ended. Throws as handle().
+    tuttiComm_t drained() {
+        const tuttiComm_t comm = handle();
+        if (worker_ == nullptr) return comm;
+        drain();
+        return handle();
+    }
     const std::shared_ptr<Worker>& worker();
 
     void close();

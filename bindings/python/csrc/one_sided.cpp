@@ -37,6 +37,7 @@ class Window {
         Communicator& comm = *self.p;
         if (in_group()) refuse(PyExc_ValueError, "windows are registered outside of groups");
         if (!memory.is_none()) part_ = Array(memory, "memory", Array::Use::write, comm.device());
+        part_.hold();
         comm.wait_for([&](tuttiComm_t c) {
             return tuttiCommWindowRegister(c, part_.data(), part_.bytes(), &window_,
                                            best_effort ? TUTTI_WIN_BEST_EFFORT : TUTTI_WIN_DEFAULT);

@@ -151,8 +151,8 @@ nb::object all_to_allv(Self self, nb::handle x, nb::handle sendcounts, nb::handl
 nb::object reduce_scatterv(Self self, nb::handle x, nb::handle counts, nb::object out, nb::handle op, bool async,
                            nb::handle stream) {
     Communicator& comm = *self.p;
-    const How how(comm, stream, async);
-    const tuttiRedOp_t operation = op_of(op);
+    const How how(comm, stream, async, op);
+    const tuttiRedOp_t operation = op_of(comm, op);
     const Rows rows(comm, counts, nb::none(), "counts");
     Array in(x, "x", Use::read, comm.device());
     const tuttiDataType_t type = in.type();

@@ -113,8 +113,9 @@ bool Interruptible::is_main() {
 }
 
 void Interruptible::enter(Communicator* const* comms, size_t count) {
-    wait = {comms, count, interrupts.load(std::memory_order_relaxed)};
+    const uint64_t seen = interrupts.load(std::memory_order_relaxed);
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    wait = {comms, count, seen};  // behind what a handler of the program's may have waited for
     waits = true;
     entered_ = true;
 }

@@ -17,8 +17,10 @@ void Worker::end() {
         changed_.notify_all();
         thread_.join();
     }
+    std::deque<std::shared_ptr<Job>> ended;  // as in begin()
+    const std::lock_guard lock(mutex_);      // another thread may be in drain()
     begun_ = 0;
-    std::exchange(jobs_, {}).clear();
+    ended.swap(jobs_);
 }
 
 void Worker::begin(const std::shared_ptr<Job>& job) {
@@ -140,9 +142,12 @@ bool Worker::done(const Job& job) {
 bool Worker::when_done(Job& job, nb::handle callback) {
     if (ended_before_fork(job)) return false;
     job.callbacks.push_back(nb::borrow(callback));
-    const std::lock_guard lock(mutex_);
-    job.has_callbacks = true;
-    return job.code == tuttiInProgress;
+    {
+        const std::lock_guard lock(mutex_);
+        if (job.code == tuttiInProgress) return job.has_callbacks = true;
+    }
+    job.callbacks.pop_back();  // it may keep the job; call() takes callbacks under the GIL, which is held here
+    return false;
 }
 
 // -------------------------------------------------------------------------------------------------------- the handle

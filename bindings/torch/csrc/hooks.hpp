@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "torch.hpp"
 
@@ -22,7 +24,9 @@ class Hooks {
     ~Hooks() { settle(); }
 
     void add(std::int64_t id, c10d::CompletionHook hook) { put(completion_, id, std::move(hook)); }
-    void add(std::int64_t id, c10d::AbortHook hook) { put(abort_, id, std::move(hook)); }
+    void add(std::int64_t id, c10d::AbortHook hook) {
+        put(abort_, id, std::make_shared<const c10d::AbortHook>(std::move(hook)));
+    }
     void remove_completion(std::int64_t id) { remove(completion_, id); }
     /// Returns when the hook does not run any more.
     void remove_abort(std::int64_t id) {
@@ -42,26 +46,30 @@ class Hooks {
     bool any() const { return any_.load(std::memory_order_relaxed); }
 
   private:
+    /// By their numbers. Hooks of Python's take Python's lock to be copied and to end, which another thread may hold
+    /// while it waits for mutex_: under that neither is done.
+    using AbortHooks = std::map<std::int64_t, std::shared_ptr<const c10d::AbortHook>>;
     /// A copy: they may take their time, and come back.
-    std::map<std::int64_t, c10d::AbortHook> abort_hooks() const;
-    static void tell(const std::map<std::int64_t, c10d::AbortHook>& hooks);
+    AbortHooks abort_hooks() const;
+    static void tell(const AbortHooks& hooks);
     template <typename Hook>
     void put(std::map<std::int64_t, Hook>& hooks, std::int64_t id, Hook hook) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        hooks[id] = std::move(hook);
+        std::swap(hooks[id], hook);  // what was there ends behind the lock, with the argument
         any_ = true;
     }
     template <typename Hook>
     void remove(std::map<std::int64_t, Hook>& hooks, std::int64_t id) {
+        typename std::map<std::int64_t, Hook>::node_type removed;
         const std::lock_guard<std::mutex> lock(mutex_);
-        hooks.erase(id);
+        removed = hooks.extract(id);
         any_ = !completion_.empty() || !abort_.empty();
     }
 
     mutable std::mutex mutex_;
     std::atomic<bool> any_{false};
     std::map<std::int64_t, c10d::CompletionHook> completion_;
-    std::map<std::int64_t, c10d::AbortHook> abort_;
+    AbortHooks abort_;
     mutable std::mutex telling_mutex_;  // of the two below
     mutable std::thread telling_;
     mutable std::atomic<bool> tells_{false};

@@ -163,15 +163,15 @@ void Hooks::completed(const c10d::Work& work, float milliseconds) const {
     for (const auto& [id, hook] : completion_) hook(what);
 }
 
-std::map<std::int64_t, c10d::AbortHook> Hooks::abort_hooks() const {
+Hooks::AbortHooks Hooks::abort_hooks() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return abort_;
 }
 
-void Hooks::tell(const std::map<std::int64_t, c10d::AbortHook>& hooks) {
+void Hooks::tell(const AbortHooks& hooks) {
     for (const auto& [id, hook] : hooks) {
         try {
-            hook();
+            (*hook)();
         } catch (const std::exception& error) {
             TORCH_WARN("tutti: an abort hook has failed: ", error.what());
         }

@@ -136,6 +136,26 @@ def recorder():
     assert called == [True], f"the abort hook ran {len(called)} times, and was in the way of the error: {called}"
 
 
+def hooks_of_python():
+    """A thread registers them and takes them back while operations fail, after which the group goes on."""
+    begin()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend.register_abort_hook(1, lambda: None)
+    ended = threading.Event()
+
+    def register():
+        while not ended.wait(0.001):
+            backend.register_abort_hook(2, lambda: None)
+            backend.unregister_abort_hook(2)
+    thread = threading.Thread(target=register, daemon=True)
+    thread.start()
+    for _ in range(1000):
+        raises(lambda: dist.all_reduce(torch.ones(4).to(torch.float8_e4m3fnuz), op=dist.ReduceOp.MAX))
+    ended.set()
+    thread.join()
+    backend.unregister_abort_hook(1)
+
+
 def profiler():
     begin()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:

@@ -146,7 +146,7 @@ Table deal(std::vector<Key> keys, std::size_t part_bytes, int servers) {
     for (std::size_t k = 0; k < table.keys.size(); ++k) {
         Key& key = table.keys[k];
         const std::size_t size = size_of(key.type), bytes = key.count * size, step = line / size;
-        const std::size_t pieces = (bytes + part_bytes - 1) / part_bytes;
+        const std::size_t pieces = (bytes - 1) / part_bytes + 1;
         const std::size_t each = ((key.count + pieces - 1) / pieces + step - 1) / step * step;
         for (std::size_t first = 0; first < key.count; first += each) {
             key.parts.push_back(table.parts.size());

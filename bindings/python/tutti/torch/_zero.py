@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -218,9 +219,9 @@ class ZeRO(Layer):
         """As the optimizer's own would be in one process, on every rank. A collective call."""
         state: dict[int, dict[str, Any]] = {}
         packed = self.optimizer.state_dict()
+        numbers = itertools.count()
         for units, originals, group in zip(self._groups, self._originals, packed["param_groups"]):
-            first = sum(len(before) for before in self._originals[:self._originals.index(originals)])
-            number = {id(p): first + i for i, p in enumerate(originals)}
+            number = {id(p): next(numbers) for p in originals}
             group["params"] = list(number.values())
             for unit in units:
                 for name, value in self.optimizer.state[unit.own].items():
@@ -242,17 +243,20 @@ class ZeRO(Layer):
         for units, group in zip(self._groups, groups):
             group["params"] = list(range(at, at + len(units)))
             for i, unit in enumerate(units):
-                saved = [state_dict["state"].get(numbers[id(p)]) for p in unit.parameters]
-                if saved[0]:
-                    state[at + i] = {name: self._part(unit, [one[name] for one in saved]) for name in saved[0]}
+                # A parameter that has had no gradient has no state.
+                saved = [state_dict["state"].get(numbers[id(p)], {}) for p in unit.parameters]
+                if names := next(filter(None, saved), None):
+                    state[at + i] = {name: self._part(unit, [one.get(name) for one in saved]) for name in names}
             at += len(units)
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def _part(self, unit: _Unit, values: list[Any]) -> Any:
-        """What this rank owns of a state."""
-        if any(not isinstance(v, torch.Tensor) or v.shape != p.shape for v, p in zip(values, unit.parameters)):
-            return values[0]
-        whole = torch.zeros(unit.rows.shape, dtype=values[0].dtype)
-        for view, value in zip(views(whole.view(-1), unit.parameters), values):
-            view.copy_(value)
+        """What this rank owns of a state; zeros of parameters that have none."""
+        there = [(i, v) for i, v in enumerate(values) if v is not None]
+        if not there or any(not isinstance(v, torch.Tensor) or v.shape != unit.parameters[i].shape for i, v in there):
+            return there[0][1] if there else None
+        whole = torch.zeros(unit.rows.shape, dtype=there[0][1].dtype)
+        parts = views(whole.view(-1), unit.parameters)
+        for i, value in there:
+            parts[i].copy_(value)
         return whole[self.comm.rank].clone()
