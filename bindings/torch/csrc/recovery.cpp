@@ -160,7 +160,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::reconfigure(const c10d::Reconfigure
 void Hooks::completed(const c10d::Work& work, float milliseconds) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const c10d::CompletionHookArgs what{work.getCompletionKey(), milliseconds};
-    for (const auto& [id, hook] : completion_) hook(what);
+    for (const auto& [id, hook] : completion_) {
+        try {
+            hook(what);
+        } catch (const std::exception& error) {  // the operation has ended well all the same
+            TORCH_WARN("tutti: a completion hook has failed: ", error.what());
+        }
+    }
 }
 
 Hooks::AbortHooks Hooks::abort_hooks() const {

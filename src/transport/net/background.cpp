@@ -188,8 +188,8 @@ void Background::listen_for_silence() {
     service_->after(silence_limit_ / 8, [weak = self_] {
         const auto self = weak.lock();
         if (!self) return;
+        self->listen_for_silence();  // first: the check may fail, for lack of memory
         self->in_background([](Background& b) { b.check_silence(); });
-        self->listen_for_silence();
     });
 }
 
