@@ -85,6 +85,7 @@ class Job {
 
     // Signals arrive as data, so that there is one loop and no handler.
     void block_signals() {
+        std::signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, nobody would hear of a rank's end
         sigset_t set;
         sigemptyset(&set);
         for (const int signal : passed_on) sigaddset(&set, signal);

@@ -131,6 +131,11 @@ class Ends(unittest.TestCase):
         self.assertEqual(done.returncode, 124)
         self.assertIn("not finished in time", done.stderr)
 
+    def test_parent_that_ignores_its_children(self):
+        done = run("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 3; exit 0",
+                   preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 3)
+
     def test_quiet(self):
         done = run("-n", "2", "-q", "sh", "-c", "exit 5")
         self.assertEqual((done.returncode, done.stderr), (5, ""))
