@@ -54,6 +54,12 @@ struct Failure {
     std::string text;
 };
 
+/// Whether this process was started with the signal ignored, as by nohup. So are its ranks.
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 class Job {
   public:
     explicit Job(const Options& options) : options_(options), ranks_(options.ranks) {}
@@ -88,7 +94,8 @@ class Job {
         std::signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, nobody would hear of a rank's end
         sigset_t set;
         sigemptyset(&set);
-        for (const int signal : passed_on) sigaddset(&set, signal);
+        for (const int signal : passed_on)
+            if (!is_ignored(signal)) sigaddset(&set, signal);
         sigaddset(&set, SIGCHLD);
         sigprocmask(SIG_BLOCK, &set, &original_mask_);
         signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -183,6 +183,17 @@ class Signals(unittest.TestCase):
             self.assertEqual(self.finish(job)[0], code)
             self.assertFalse(any(map(alive, pids)))
 
+    def test_ignored(self):
+        job = subprocess.Popen([TUTTI_RUN, "-n", "2", "sh", "-c", "echo ready; [ $RANK = 1 ] || read go; exit 0"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as nohup does
+        self.assertEqual([job.stdout.readline() for _ in range(2)], 2 * ["ready\n"])
+        for _ in range(2):
+            job.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+        said = job.communicate("go\n", timeout=30)[1]
+        self.assertEqual((job.returncode, said), (0, ""))
+
     def test_ranks_that_handle_it(self):
         job = start("-n", "2", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
         self.assertEqual([job.stdout.readline() for _ in range(2)], 2 * ["ready\n"])
