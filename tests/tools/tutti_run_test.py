@@ -90,6 +90,23 @@ class Output(unittest.TestCase):
                               timeout=30)
         self.assertRegex(done.stdout, r"^\[[01]\] y\n$")
 
+    def test_reader_that_pauses(self):
+        with start("-n", "2", "--prefix", "seq", "20000") as job:  # more than pipes hold
+            time.sleep(0.5)
+            out = job.communicate(timeout=30)[0]
+        self.assertEqual((job.returncode, len(out.splitlines())), (0, 40000))
+
+    def test_reader_that_never_reads(self):
+        for arguments, number, code in (["--timeout", "0.5"], None, 124), ([], signal.SIGTERM, 143):
+            with self.subTest(code=code), start("-n", "2", "--prefix", *arguments, "yes") as job:
+                os.read(job.stdout.fileno(), 1)  # all ranks have started
+                if number:
+                    job.send_signal(number)
+                try:
+                    self.assertEqual(job.wait(timeout=30), code)
+                finally:
+                    job.kill()
+
 
 class Ends(unittest.TestCase):
     def test_success(self):
