@@ -165,7 +165,7 @@ void interpret(Options& o, const Texts& t) {
 }  // namespace
 
 std::size_t Options::next(std::size_t bytes) const {
-    if (step_factor <= 1) return bytes + step_bytes;
+    if (step_factor <= 1) return step_bytes > 0 ? bytes + step_bytes : SIZE_MAX;
     if (bytes == 0) return 1;
     return bytes > SIZE_MAX / step_factor ? SIZE_MAX : bytes * step_factor;
 }

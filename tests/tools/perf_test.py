@@ -34,6 +34,10 @@ class Refusals(unittest.TestCase):
                 self.assertNotEqual(done.stderr, "")
                 self.assertEqual(rows(done), [])
 
+    def test_steps_of_nothing(self):
+        done = perf("all_reduce", "-b", "8", "-e", "8", "-i", "0", "-n", "1")
+        self.assertEqual((done.returncode, len(rows(done))), (0, 1), done.stderr)
+
     def test_rounds(self):
         for arguments in (["-t", "3"], ["-g", "2"], ["-t", "2", "-m", "2"]):
             with self.subTest(arguments=arguments):
