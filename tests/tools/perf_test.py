@@ -27,7 +27,8 @@ class Refusals(unittest.TestCase):
                           ["-o", "median"], ["-z", "2"], ["-G", "1"], ["-D", "1"], ["-n", "0"], ["-n", "many"],
                           ["-t", "0"], ["-g", "-1"], ["-a", "4"], ["--device", "tpu"], ["--memory", "far"],
                           ["-b", "8", "-e", "4"], ["-i", "0", "-b", "1", "-e", "2"], ["-r", "1", "-b", "8", "-e", "8"],
-                          ["stray"], ["-J", "/nonexistent/x.json", "-b", "8", "-e", "8"]):
+                          ["-G", "1", "-I", "1", "--device", "cuda"], ["stray"],
+                          ["-J", "/nonexistent/x.json", "-b", "8", "-e", "8"]):
             with self.subTest(arguments=arguments):
                 done = perf("reduce", *arguments)
                 self.assertEqual(done.returncode, 6, done.stderr)
