@@ -113,8 +113,7 @@ double Worker::largest_error(const Row& row, bool in_place) {
             for (std::size_t i = 0; i < piece.count; ++i) {
                 const std::byte* at = view.data() + (part + piece.at + i) * size;
                 const double expected = exact[position_in_period(kind.seed, piece.first + i, needed)];
-                const double error = std::fabs(decode(row.type, load(at, size)) - expected);
-                if (!(error <= largest)) largest = error;  // a NaN counts too
+                largest = larger_error(largest, std::fabs(decode(row.type, load(at, size)) - expected));
             }
     }
     world_.barrier(thread_);

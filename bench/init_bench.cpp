@@ -310,6 +310,7 @@ int main(int argc, char** argv) {
     app.add_option("--memory", memory_mib, "MiB that count as available; 0: as the kernel says");
     app.add_option("--predict", predicted, "How many ranks to predict the costs of")->check(CLI::Range(2, 1 << 20));
     CLI11_PARSE(app, argc, argv);
+    signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, no child could be waited for
     setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
     setenv("TUTTI_INIT_TIMEOUT_MS", "600000", 0);
 

@@ -132,6 +132,10 @@ std::uint64_t distance(tuttiDataType_t type, std::uint64_t a, std::uint64_t b) {
     return ordered(a) > ordered(b) ? x - y : y - x;
 }
 
+double larger_error(double a, double b) {
+    return std::isnan(a) || std::isnan(b) ? HUGE_VAL : std::max(a, b);
+}
+
 std::uint64_t load(const void* element, std::size_t size) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, element, size);  // little endian, as all that Tutti runs on

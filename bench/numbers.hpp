@@ -36,6 +36,9 @@ double decode(tuttiDataType_t type, std::uint64_t bits);
 /// The number of representable values between two floats of the type; 0 for -0 and +0.
 std::uint64_t distance(tuttiDataType_t float_type, std::uint64_t a, std::uint64_t b);
 
+/// The larger one. A NaN, as a wrong result may be, counts as infinite.
+double larger_error(double a, double b);
+
 std::uint64_t load(const void* element, std::size_t size);
 void store(void* element, std::size_t size, std::uint64_t bits);
 

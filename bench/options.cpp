@@ -142,6 +142,8 @@ void interpret(Options& o, const Texts& t) {
     o.null_stream = in_range("--stream_null", t.null_stream, 1, "") == 1;
     if (t.graphs < 0) throw Invalid("--cudagraph", "a number of replays, or 0, was expected");
     if (t.graphs != 0 && t.device != "cuda") throw Invalid("--cudagraph", "CPU ranks have no CUDA graphs");
+    if (t.graphs != 0 && o.per_iteration)
+        throw Invalid("--per_iter_timing", "the iterations in a CUDA graph have no times of their own");
     o.graphs = t.graphs;
     if (t.device != "cpu" && t.memory == "mapped") throw Invalid("--memory", "peers can map all GPU memory");
     if (!o.rival.empty() && o.rival != "nccl" && !o.rival.starts_with("nccl="))
@@ -165,7 +167,7 @@ void interpret(Options& o, const Texts& t) {
 }  // namespace
 
 std::size_t Options::next(std::size_t bytes) const {
-    if (step_factor <= 1) return bytes + step_bytes;
+    if (step_factor <= 1) return step_bytes > 0 ? bytes + step_bytes : SIZE_MAX;
     if (bytes == 0) return 1;
     return bytes > SIZE_MAX / step_factor ? SIZE_MAX : bytes * step_factor;
 }

@@ -70,7 +70,7 @@ struct Options {
     std::vector<std::string> notes;      // what was accepted but means nothing here
     std::vector<std::string> arguments;  // as given
 
-    /// The size of the row after `bytes`.
+    /// The size of the row after `bytes`; more than any if there is a single one.
     std::size_t next(std::size_t bytes) const;
 };
 

@@ -103,6 +103,12 @@ class Rank {
         std::fprintf(stderr, "rank %d: %zu of %zu bytes that rank %d has put are wrong (round %d)\n", rank_, wrong,
                      bytes, from, round);
     }
+    /// Leaves nothing right where gets go: the last one may have brought the same.
+    void spoil_got(int round, std::size_t bytes) {
+        perf::HostView view(got_, got_.data(), bytes);
+        for (std::size_t i = 0; i < bytes; ++i) view.data()[i] = ~value(rank_, round, i);
+        view.push();
+    }
     /// What this rank has put to that one.
     void get(int from, std::size_t bytes, std::size_t shift) {
         must(tuttiGet(got_.data(), bytes, tuttiUint8, from, handle_, static_cast<std::size_t>(rank_) * row + shift, 0,
@@ -141,6 +147,7 @@ class Rank {
         for (int peer = 0; peer < world_.ranks(); ++peer) check(peer, round, bytes, shift);
         for (int i = 0; i < world_.ranks(); ++i) {
             const int peer = (rank_ + i) % world_.ranks();
+            spoil_got(round, bytes);
             get(peer, bytes, shift);
             settle();
             check_got(peer, round, bytes);
@@ -154,6 +161,7 @@ class Rank {
         constexpr int times = 20;
         const int right = (rank_ + 1) % world_.ranks(), left = (rank_ + world_.ranks() - 1) % world_.ranks();
         write(round, bytes);
+        spoil_got(round, bytes);
         perf::cuda::begin_capture(device_, stream_);
         put(right, bytes, 0);
         get(right, bytes, 0);

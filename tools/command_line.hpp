@@ -1,7 +1,9 @@
 // Command lines of the programs here: each has its own `understood(argc, argv)`.
 #pragma once
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 namespace command_line {
@@ -16,5 +18,12 @@ struct NotUnderstood {
         return code;
     }
 };
+
+/// What a program returns that has written its results to the standard output: `code`, unless they did not get there.
+inline int written(const char* program, int code) {
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "%s: the output can't be written: %s\n", program, std::strerror(errno));
+    return code == 0 ? 1 : code;
+}
 
 }  // namespace command_line

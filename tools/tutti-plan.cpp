@@ -312,26 +312,30 @@ int verify_all(const Options& args) {
     return 0;
 }
 
+int carried_out(const Options& args) {
+    switch (args.command) {
+        case Command::list:
+            return list(args);
+        case Command::show:
+            return show(args);
+        case Command::draw:
+            return draw(args);
+        case Command::explain:
+            return explain(args);
+        case Command::verify:
+            if (args.all) return verify_all(args);
+            return args.file.empty() ? verify_one(args) : verify_file(args);
+        case Command::write:
+            return export_file(args);
+    }
+    return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
-        const Options args = understood(argc, argv);
-        switch (args.command) {
-            case Command::list:
-                return list(args);
-            case Command::show:
-                return show(args);
-            case Command::draw:
-                return draw(args);
-            case Command::explain:
-                return explain(args);
-            case Command::verify:
-                if (args.all) return verify_all(args);
-                return args.file.empty() ? verify_one(args) : verify_file(args);
-            case Command::write:
-                return export_file(args);
-        }
+        return command_line::written("tutti-plan", carried_out(understood(argc, argv)));
     } catch (const NotUnderstood& because) {
         return because.say();
     } catch (const Usage& error) {
@@ -340,5 +344,4 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;
     }
-    return 2;
 }

@@ -54,6 +54,12 @@ struct Failure {
     std::string text;
 };
 
+/// Whether this process was started with the signal ignored, as by nohup. So are its ranks.
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 class Job {
   public:
     explicit Job(const Options& options) : options_(options), ranks_(options.ranks) {}
@@ -71,7 +77,7 @@ class Job {
             keep_deadlines();
         }
         for (Rank& rank : ranks_)
-            for (Output& output : rank.outputs) output.finish();
+            for (Output& output : rank.outputs) output.finish(writable_);
         guard_.stop();
         if (failure_) return failure_->code;
         return borne_ && !succeeded_ ? borne_->code : 0;
@@ -85,9 +91,11 @@ class Job {
 
     // Signals arrive as data, so that there is one loop and no handler.
     void block_signals() {
+        std::signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, nobody would hear of a rank's end
         sigset_t set;
         sigemptyset(&set);
-        for (const int signal : passed_on) sigaddset(&set, signal);
+        for (const int signal : passed_on)
+            if (!is_ignored(signal)) sigaddset(&set, signal);
         sigaddset(&set, SIGCHLD);
         sigprocmask(SIG_BLOCK, &set, &original_mask_);
         signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -187,7 +195,25 @@ class Job {
                 }
         poll(polled.data(), polled.size(), milliseconds_to_next_deadline());
         for (std::size_t i = 0; i < readers.size(); ++i)
-            if (polled[i + 1].revents) readers[i]->pass_on();
+            if (polled[i + 1].revents) readers[i]->pass_on(writable_);
+        take_signals();
+    }
+
+    /// What Writable promises. All else goes on meanwhile.
+    bool wait_until_writable(int fd) {
+        for (;;) {
+            std::array<pollfd, 2> polled = {{{signals_, POLLIN, 0}, {fd, POLLOUT, 0}}};
+            poll(polled.data(), polled.size(), milliseconds_to_next_deadline());
+            take_signals();
+            keep_deadlines();
+            if (polled[1].revents) return true;
+            if (running() > 0 || !leave_at_ || Clock::now() < *leave_at_) continue;
+            fail({1, "nobody reads the output"});
+            return false;
+        }
+    }
+
+    void take_signals() {
         signalfd_siginfo info;
         while (read(signals_, &info, sizeof info) == sizeof info) receive(static_cast<int>(info.ssi_signo));
     }
@@ -253,7 +279,7 @@ class Job {
     // ---- deadlines
 
     int milliseconds_to_next_deadline() const {
-        const Deadline& next = kill_at_ ? kill_at_ : stop_at_;
+        const Deadline& next = running() == 0 ? leave_at_ : kill_at_ ? kill_at_ : stop_at_;
         if (!next) return -1;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
         return static_cast<int>(std::clamp<long>(left, 0, 1000 * 1000));
@@ -268,12 +294,16 @@ class Job {
 
     void keep_deadlines() {
         const auto now = Clock::now();
-        if (running() == 0) return;
+        if (running() == 0) {
+            if (!leave_at_ && (asked_to_end_ || overdue_)) leave_at_ = now + grace;
+            return;
+        }
         if (kill_at_ && now >= *kill_at_) {
             signal_all(SIGKILL);
             kill_at_ = now + grace;
         } else if (!kill_at_ && stop_at_ && now >= *stop_at_) {
-            if (!failure_) fail({exit_timeout, "not finished in time (--timeout)"});
+            overdue_ = !failure_;
+            if (overdue_) fail({exit_timeout, "not finished in time (--timeout)"});
             say("stopping rank %s", running_ranks().c_str());
             signal_all(SIGTERM);
             signal_all(SIGCONT);  // a stopped rank could not follow
@@ -288,11 +318,14 @@ class Job {
     sigset_t original_mask_{};
     int signals_ = -1;
     bool asked_to_end_ = false;
+    bool overdue_ = false;  // --timeout has passed
     std::optional<Failure> failure_;
     std::optional<Failure> borne_;  // --keep-going: the first one
     bool succeeded_ = false;        // a rank has
     Deadline stop_at_;              // SIGTERM for all then
     Deadline kill_at_;              // and SIGKILL then
+    Deadline leave_at_;             // no rank runs, and the job was to end: output that nobody reads is dropped then
+    const Writable writable_ = [this](int fd) { return wait_until_writable(fd); };
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
         const topo::Options options = topo::understood(argc, argv);
         const tutti::Part machine = tutti::discover(options.source);
         std::fputs((options.svg ? tutti::svg_of(machine) : tutti::text_of(machine)).c_str(), stdout);
-        return 0;
+        return command_line::written("tutti-topo", 0);
     } catch (const topo::NotUnderstood& because) {
         return because.say();
     } catch (const tutti::Error& error) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <new>
@@ -291,6 +292,7 @@ void keep(Tuning& tuning, const Board& board, const std::string& transport, int 
 
 int measure(const Options& args) {
     TUTTI_ASSERT(algorithms().size() <= most_algorithms);
+    std::signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, no child could be waited for
     const int total = sizes(args);
     int done = 0;
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -80,6 +80,7 @@ Allowed Allowed::parse(std::string_view text, const UserAlgorithms* own) {
     Allowed allowed;
     allowed.text_ = text;
     for (const std::string_view part : split(text, ';')) {
+        if (part.empty()) continue;
         const std::size_t colon = part.find(':');
         const std::string_view what = colon == std::string_view::npos ? "" : trimmed(part.substr(0, colon));
         const std::string_view list = colon == std::string_view::npos ? part : trimmed(part.substr(colon + 1));

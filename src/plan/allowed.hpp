@@ -11,8 +11,9 @@
 namespace tutti {
 
 /// "ring,tree" allows these two algorithms, "^ring" all others. "all_reduce:direct;broadcast:^flat" sets lists for
-/// single collectives; a list without a collective, or with "" or "*" before the colon, holds for all. Later lists win.
-/// "direct+ring" is one hierarchy, "hierarchy" stands for all of them. Immutable once parsed.
+/// single collectives; a list without a collective, or with "" or "*" before the colon, holds for all. Later lists win;
+/// an empty part, as behind a last ";", is none. "direct+ring" is one hierarchy, "hierarchy" stands for all of them.
+/// Immutable once parsed.
 class Allowed {
   public:
     Allowed() = default;

@@ -197,17 +197,16 @@ void Tuner::play(Subject& s, double enough) const {
     Rehearsal& r = s.rehearsal;
     if (r.lost > 0) enough = most_time;
     if (r.order.empty()) r.rehearse();
-    s.settled = true;
-    if (!platform_.oversubscribed()) return;
     const auto line = [&](Rank from, Rank to) { return platform_.line_between(from, to); };
-    r.lost = lost_by_sharing(r, platform_.rates, line, platform_.core_of, &r.played, enough);
-    s.settled = r.lost < enough;
+    if (platform_.oversubscribed())
+        r.lost = lost_by_sharing(r, platform_.rates, line, platform_.core_of, &r.played, enough);
+    s.settled = !platform_.oversubscribed() || r.lost < enough;
 }
 
 std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
     const auto known = subjects_.find(key_of(q));
     if (known != subjects_.end()) return known->second;
-    std::vector<Subject>& all = subjects_[key_of(q)] = rehearse(q);
+    std::vector<Subject> all = rehearse(q);  // kept once it is complete: without memory, the next call begins anew
     for (Subject& s : all) {
         if (!s.refusal.empty() || !tuning_) continue;
         s.measured = tuning_->find(q.collective, s.algorithm->name, platform_.transport, platform_.ranks);
@@ -216,7 +215,7 @@ std::vector<Tuner::Subject>& Tuner::subjects(const Question& q) {
         for (const Tuning::Point& p : *s.measured)
             s.corrections.push_back(p.time / weigh(s, {q.collective, p.bytes, q.root, q.uneven}).time);
     }
-    return all;
+    return subjects_.emplace(key_of(q), std::move(all)).first->second;
 }
 
 /// The price where there are too many ranks for a rehearsal.

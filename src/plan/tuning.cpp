@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -23,6 +22,9 @@ namespace {
 constexpr int format_version = 1;
 constexpr int most_ranks = 1 << 20;
 constexpr std::size_t most_file_bytes = 64 << 20;
+// Of a measurement. Far more than anybody measures, and so little that the tuner can compute with it.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
+constexpr double most_microseconds = 1e12;
 
 /// Reads fields that a file must have, and throws if one is missing or wrong.
 struct Fields {
@@ -41,20 +43,23 @@ struct Fields {
 
     static bool positive(const Json& value) {
         const bool number = value.kind == Json::Kind::whole || value.kind == Json::Kind::fraction;
-        return number && value.fraction > 0 && std::isfinite(value.fraction);
+        return number && value.fraction > 0 && value.fraction <= most_microseconds;
     }
 
     double microseconds(const Json& object, std::string_view name) const {
         const Json& field = of(object, name);
-        if (!positive(field)) fail_at(file, field.line, text("'%s': a number above 0 was expected", name.data()));
+        if (!positive(field))
+            fail_at(file, field.line, text("'%s': a number above 0, and 1e12 at most, was expected", name.data()));
         return field.fraction;
     }
 
     Tuning::Point point(const Json& value) const {
         const bool pair = value.kind == Json::Kind::array && value.items.size() == 2;
-        const bool bytes = pair && value.items[0].kind == Json::Kind::whole && value.items[0].number >= 0;
+        const bool bytes = pair && value.items[0].kind == Json::Kind::whole && value.items[0].number >= 0 &&
+                           value.items[0].number <= most_bytes;
         if (!bytes || !positive(value.items[1]))
-            fail_at(file, value.line, "[bytes, microseconds] was expected, a whole number and one above 0");
+            fail_at(file, value.line,
+                    "[bytes, microseconds] was expected, a whole number up to 2^40 and one above 0 up to 1e12");
         return {static_cast<std::size_t>(value.items[0].number), value.items[1].fraction};
     }
 };

@@ -1,5 +1,9 @@
 // Everything that can fail fails, one thing after the other, in every operation. What must come of it: walk.hpp.
+#include <thread>
+
+#include "base/result.hpp"
 #include "harness/catch.hpp"
+#include "plan/tuner.hpp"
 #include "walk.hpp"
 
 using namespace tutti::failing;
@@ -70,6 +74,30 @@ TEST_CASE("no memory for a checkpoint is an error that says so, and leaves nothi
 
 TEST_CASE("no memory for a tuning file is an error that says so, and leaves nothing behind") {
     walk_through(operations({"a tuning file"}), {Way::local, 2, Kind::memory});
+}
+
+TEST_CASE("a tuner that was short of memory decides later as the tuners of other ranks") {
+    using namespace tutti;
+    using failing::Kind;
+    const OfTheTest mine;
+    const auto measured = std::make_shared<Tuning>();
+    for (const char* name : {"ring", "direct", "tree"})
+        for (const std::size_t bytes : {8u, 4096u, 1u << 20})
+            measured->add(Collective::all_reduce, name, "shm", 4, {bytes, 10});
+    const Platform platform = host_platform(4, 2, 32 << 20, 1 << 20, {&shm_transport()});
+    const Question question{Collective::all_reduce, 1 << 20};
+    Tuner other(platform, {}, false, measured);
+    const Candidate expected = other.choose(question);
+    forget_places();
+    for (bool failed = true; failed;) {
+        Tuner tuner(platform, {}, false, measured);
+        arm(Kind::memory, When::new_place, 0, shallow);
+        std::thread([&] { guarded([&] { tuner.choose(question); }); }).join();
+        failed = disarm().failed > 0;
+        INFO(where());
+        const Candidate& chosen = tuner.choose(question);
+        REQUIRE((chosen.algorithm == expected.algorithm && chosen.time == expected.time));
+    }
 }
 
 TEST_CASE("no memory, descriptor, map or thread at every place of many operations", "[.][full]") {

@@ -131,6 +131,8 @@ TEST_CASE("lists of algorithms are obeyed, by collective, and where one is capab
         CHECK(with("all_reduce:tree;all_gather:ring", Collective::all_reduce, bytes) == "tree");
         CHECK(with("all_reduce:tree;all_gather:ring", Collective::all_gather, bytes) == "ring");
         CHECK(with("*:ring;all_reduce:tree", Collective::all_reduce, bytes) == "tree");
+        for (const char* list : {"all_reduce:tree;", "all_reduce:tree; ;", ";all_reduce:tree"})
+            CHECK(with(list, Collective::all_reduce, bytes) == "tree");
         CHECK(with("dissemination", Collective::all_reduce, bytes) == with("", Collective::all_reduce, bytes));
         const std::string best = with("", Collective::all_reduce, bytes);
         CHECK(with(("^" + best).c_str(), Collective::all_reduce, bytes) != best);

@@ -101,14 +101,17 @@ TEST_CASE("files that are stale, foreign or broken are refused with the reason")
     CHECK(refusal(replaced(good, machine_name(), "a toaster")).find("toaster") != std::string::npos);
     CHECK(refusal(replaced(good, "tutti-tuning", "tutti")).find("tutti-tune") != std::string::npos);
     CHECK(refusal(replaced(good, "all_reduce", "all_redcue")).find("all_redcue") != std::string::npos);
-    for (const char* time : {"-1.25", "0", "1e999", "null", "\"1.25\"", "1.25,1"})
+    for (const char* time : {"-1.25", "0", "1e13", "1e999", "null", "\"1.25\"", "1.25,1"})
         CHECK(refusal(replaced(good, "1.25", time)).find("t.json:2: ") == 0);
+    for (const char* bytes : {"-8", "0.5", "1099511627777", "9223372036854775807"})
+        CHECK(refusal(replaced(good, "[8,1.25]", "[" + std::string(bytes) + ",1.25]")).find("up to 2^40") !=
+              std::string::npos);
     for (const char* ranks : {"-4", "4294967298", "1e300", "4.5", "true", "[[4]]"})
         CHECK(refusal(replaced(good, "\"ranks\":4", std::string("\"ranks\":") + ranks)).find("'ranks'") !=
               std::string::npos);
     CHECK(refusal(replaced(good, "12.5", "1e999")).find("t.json:") == 0);
-    for (const char* time : {"-12.5", "0", "null", "\"12.5\"", "[12.5]"})
-        CHECK(refusal(replaced(good, "12.5", time)).find("'latency_us': a number above 0 was expected") !=
+    for (const char* time : {"-12.5", "0", "1e13", "null", "\"12.5\"", "[12.5]"})
+        CHECK(refusal(replaced(good, "12.5", time)).find("'latency_us': a number above 0, and 1e12 at most, was") !=
               std::string::npos);
     CHECK(refusal(replaced(good, "us_per_byte", "gb_per_s")).find("us_per_byte") != std::string::npos);
     CHECK(refusal(replaced(good, ",\"between_hosts\"", ",\"others\"")) == "");  // as files were before

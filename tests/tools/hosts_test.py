@@ -4,6 +4,7 @@ that are cut, secrets that differ, ports that are taken, interfaces and names th
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -230,6 +231,12 @@ class Tuned(OnHosts):
         self.assertEqual(alone.returncode, 0, alone.stderr)
         with open(self.file) as file:
             self.assertEqual(json.load(file)["between_hosts"], json.loads(kept)["between_hosts"])
+
+    def test_parent_that_ignores_its_children(self):
+        command = [TUNE, "-n", "2", "--op", "barrier", "--quiet", "--seconds", "0.0001", "--out", self.file]
+        alone = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                               preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(alone.returncode, 0, alone.stderr)
 
     def test_where_there_is_one_host(self):
         done = self.tune("--hosts", "1", "--ranks", "2")

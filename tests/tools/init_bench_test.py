@@ -1,5 +1,6 @@
 """init_bench: a row of ranks, and what it does where memory is short."""
 
+import signal
 import subprocess
 import sys
 import unittest
@@ -7,8 +8,8 @@ import unittest
 INIT_BENCH = sys.argv.pop(1)
 
 
-def run(*arguments):
-    return subprocess.run([INIT_BENCH, *arguments], capture_output=True, text=True, timeout=100)
+def run(*arguments, **options):
+    return subprocess.run([INIT_BENCH, *arguments], capture_output=True, text=True, timeout=100, **options)
 
 
 def rows(done):
@@ -35,6 +36,11 @@ class Rows(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("# no row of 64 ranks: to join alone takes about 0.0 GiB, of 0.0 that are", done.stdout)
         self.assertEqual(rows(done), [])
+
+    def test_parent_that_ignores_its_children(self):
+        done = run("-n", "2", "--join-only", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(rows(done)), 1)
 
 
 if __name__ == "__main__":

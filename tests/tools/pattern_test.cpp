@@ -56,6 +56,13 @@ TEST_CASE("floats come out the same in any order") {
                 if (is_float(type)) check_any_order({type, op, ranks, false, 7}, random);
 }
 
+TEST_CASE("an error that is NaN is larger than all before and after it") {
+    double largest = 0;
+    for (const double error : {0.5, std::nan(""), 0.1}) largest = larger_error(largest, error);
+    CHECK(largest == HUGE_VAL);
+    CHECK(larger_error(larger_error(0.5, 0.1), 0.2) == 0.5);
+}
+
 TEST_CASE("floats are encoded to the nearest, ties to even") {
     REQUIRE(encode(tuttiFloat8e4m3, 448) == 0x7e);
     REQUIRE(encode(tuttiFloat8e4m3, 17) == encode(tuttiFloat8e4m3, 16));

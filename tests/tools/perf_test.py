@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The *_perf programs from outside: refusals, exit codes, the table's shape, the JSON report."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-TUTTI_RUN, PERF = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).parent
+TUTTI_RUN, PERF, IDLE_GETS = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).parent, sys.argv.pop(1)
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
                "scatter", "sendrecv", "hypercube")
 
@@ -27,12 +28,17 @@ class Refusals(unittest.TestCase):
                           ["-o", "median"], ["-z", "2"], ["-G", "1"], ["-D", "1"], ["-n", "0"], ["-n", "many"],
                           ["-t", "0"], ["-g", "-1"], ["-a", "4"], ["--device", "tpu"], ["--memory", "far"],
                           ["-b", "8", "-e", "4"], ["-i", "0", "-b", "1", "-e", "2"], ["-r", "1", "-b", "8", "-e", "8"],
-                          ["stray"], ["-J", "/nonexistent/x.json", "-b", "8", "-e", "8"]):
+                          ["-G", "1", "-I", "1", "--device", "cuda"], ["stray"],
+                          ["-J", "/nonexistent/x.json", "-b", "8", "-e", "8"]):
             with self.subTest(arguments=arguments):
                 done = perf("reduce", *arguments)
                 self.assertEqual(done.returncode, 6, done.stderr)
                 self.assertNotEqual(done.stderr, "")
                 self.assertEqual(rows(done), [])
+
+    def test_steps_of_nothing(self):
+        done = perf("all_reduce", "-b", "8", "-e", "8", "-i", "0", "-n", "1")
+        self.assertEqual((done.returncode, len(rows(done))), (0, 1), done.stderr)
 
     def test_rounds(self):
         for arguments in (["-t", "3"], ["-g", "2"], ["-t", "2", "-m", "2"]):
@@ -55,6 +61,12 @@ class Refusals(unittest.TestCase):
                               capture_output=True, text=True, timeout=120)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(done.stderr, "dp_check: no case has a name with no such case\n")
+
+    def test_put_check_with_gets_that_do_nothing(self):
+        done = subprocess.run([str(PERF / "put_check"), "-t", "2", "-n", "1"], capture_output=True, text=True,
+                              timeout=120, env=dict(os.environ, LD_PRELOAD=IDLE_GETS))
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("rank 0: 1 of 1 bytes that it gets from rank 1 are wrong (round 0)", done.stderr)
 
     def test_library_error(self):
         done = perf("all_reduce", "-b", "8", "-e", "8", "--algo", "no-such-algorithm")

@@ -50,6 +50,13 @@ class Files(unittest.TestCase):
         only = self.write(plan("export", "--algo", "ring", "--ranks", 3, "--root", 1))
         self.assertEqual(plan("verify", "--file", only).count("root 1: proven"), 2)
 
+    def test_a_disk_that_is_full(self):
+        for command in ("list",), ("export", "--algo", "ring", "--ranks", "64"):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([PLAN, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr),
+                             (1, "tutti-plan: the output can't be written: No space left on device\n"))
+
     def test_what_an_algorithm_cannot_do(self):
         said = plan("verify", "--op", "all_gather", "--algo", "flat", "--ranks", 4, code=2)
         self.assertRegex(said, "^tutti-plan: flat cannot do all_gather; these can: ring, ")

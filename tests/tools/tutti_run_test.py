@@ -90,6 +90,23 @@ class Output(unittest.TestCase):
                               timeout=30)
         self.assertRegex(done.stdout, r"^\[[01]\] y\n$")
 
+    def test_reader_that_pauses(self):
+        with start("-n", "2", "--prefix", "seq", "20000") as job:  # more than pipes hold
+            time.sleep(0.5)
+            out = job.communicate(timeout=30)[0]
+        self.assertEqual((job.returncode, len(out.splitlines())), (0, 40000))
+
+    def test_reader_that_never_reads(self):
+        for arguments, number, code in (["--timeout", "0.5"], None, 124), ([], signal.SIGTERM, 143):
+            with self.subTest(code=code), start("-n", "2", "--prefix", *arguments, "yes") as job:
+                os.read(job.stdout.fileno(), 1)  # all ranks have started
+                if number:
+                    job.send_signal(number)
+                try:
+                    self.assertEqual(job.wait(timeout=30), code)
+                finally:
+                    job.kill()
+
 
 class Ends(unittest.TestCase):
     def test_success(self):
@@ -130,6 +147,11 @@ class Ends(unittest.TestCase):
         done = run("-n", "2", "--timeout", "0.3", "sleep", "60")
         self.assertEqual(done.returncode, 124)
         self.assertIn("not finished in time", done.stderr)
+
+    def test_parent_that_ignores_its_children(self):
+        done = run("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 3; exit 0",
+                   preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 3)
 
     def test_quiet(self):
         done = run("-n", "2", "-q", "sh", "-c", "exit 5")
@@ -177,6 +199,17 @@ class Signals(unittest.TestCase):
             job.send_signal(number)
             self.assertEqual(self.finish(job)[0], code)
             self.assertFalse(any(map(alive, pids)))
+
+    def test_ignored(self):
+        job = subprocess.Popen([TUTTI_RUN, "-n", "2", "sh", "-c", "echo ready; [ $RANK = 1 ] || read go; exit 0"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as nohup does
+        self.assertEqual([job.stdout.readline() for _ in range(2)], 2 * ["ready\n"])
+        for _ in range(2):
+            job.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+        said = job.communicate("go\n", timeout=30)[1]
+        self.assertEqual((job.returncode, said), (0, ""))
 
     def test_ranks_that_handle_it(self):
         job = start("-n", "2", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")

@@ -327,6 +327,7 @@ Result receive10(void* c, int count, void** data, std::size_t* sizes, int* tags,
 Result test(void* request, int* done, int* sizes) {
     const Verdict v = verdict("test");
     *done = 0;
+    *sizes = 1;  // of a request that is not done it means nothing
     if (v.fail || v.later) return v.fail ? failed : success;
     auto* const r = static_cast<Request*>(request);
     if (!r->is_flush) progress(*r->of);

@@ -1,10 +1,11 @@
 #include "run/output.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 
 namespace run {
 
@@ -28,27 +29,27 @@ void Output::close() {
     from_ = -1;
 }
 
-void Output::pass_on() {
-    read_piece();
+void Output::pass_on(const Writable& writable) {
+    read_piece(writable);
 }
 
-void Output::finish() {
-    while (read_piece()) continue;
-    if (from_ >= 0) write_lines(true);
+void Output::finish(const Writable& writable) {
+    while (read_piece(writable)) continue;
+    if (from_ >= 0) write_lines(true, writable);
     close();
 }
 
 /// False when there is nothing to be had now, or ever.
-bool Output::read_piece() {
+bool Output::read_piece(const Writable& writable) {
     char piece[16384];
     const ssize_t size = from_ < 0 ? 0 : read(from_, piece, sizeof piece);
     if (size > 0) pending_.append(piece, static_cast<std::size_t>(size));
-    write_lines(size == 0);
+    write_lines(size == 0, writable);
     if (size == 0) close();
     return size > 0;
 }
 
-void Output::write_lines(bool all) {
+void Output::write_lines(bool all, const Writable& writable) {
     std::string out;
     std::size_t begin = 0;
     for (std::size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1)
@@ -58,20 +59,21 @@ void Output::write_lines(bool all) {
         out += head_ + pending_ + "\n";
         pending_.clear();
     }
-    write_all(out);
+    write_all(out, writable);
 }
 
-void Output::write_all(const std::string& text) {
+/// Whole lines at a time, and no more than a writable pipe takes without waiting: the job must go on meanwhile.
+void Output::write_all(const std::string& text, const Writable& writable) {
     for (std::size_t done = 0; done < text.size();) {
-        const ssize_t size = write(to_, text.data() + done, text.size() - done);
-        if (size >= 0) {
+        std::size_t end = std::min(text.size(), done + PIPE_BUF);
+        if (const std::size_t newline = text.rfind('\n', end - 1); newline != std::string::npos && newline >= done)
+            end = newline + 1;
+        if (!writable(to_)) return close();
+        const ssize_t size = write(to_, text.data() + done, end - done);
+        if (size >= 0)
             done += static_cast<std::size_t>(size);
-        } else if (errno == EAGAIN) {
-            pollfd writable = {to_, POLLOUT, 0};
-            poll(&writable, 1, -1);
-        } else if (errno != EINTR) {
+        else if (errno != EAGAIN && errno != EINTR)
             return close();  // nobody reads us: the rank gets SIGPIPE, as if it wrote there itself
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 #include "run/say.hpp"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,7 +14,8 @@ namespace run {
 
 namespace {
 bool quiet = false;
-}
+constexpr int patience_ms = 1000;
+}  // namespace
 
 void be_quiet() {
     quiet = true;
@@ -26,8 +28,10 @@ void say(const char* format, ...) {
     va_start(arguments, format);
     std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    // One write, so that it does not tear between the ranks' own lines.
+    // One write, so that it does not tear between the ranks' own lines. If nobody reads it, the job goes on without.
     const std::string line = std::string("tutti-run: ") + text + "\n";
+    pollfd writable = {2, POLLOUT, 0};
+    if (poll(&writable, 1, patience_ms) == 0) return;
     if (write(2, line.data(), line.size()) < 0) return;
 }
 

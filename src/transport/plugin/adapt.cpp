@@ -192,8 +192,9 @@ class Adapted : public Plugin {
         int done = 0;
         int sizes[8] = {};  // one is used; some plugins clear as many as a receive could have buffers
         check("test", t_.closing.test(request, &done, sizes));
+        if (done == 0) return false;  // sizes may hold anything
         size = sizes[0] < 0 ? 0 : static_cast<std::size_t>(sizes[0]);
-        return done != 0;
+        return true;
     }
 
     void close_send(void* connection) override { warn("closeSend", t_.closing.close_send(connection)); }

@@ -79,7 +79,7 @@ class Plugin {
     /// is visible at once. Only if can_flush().
     virtual void* flush(void* connection, void* data, std::size_t size, void* memory) = 0;
     virtual bool can_flush() const = 0;
-    /// Whether the request is done; if so, the plugin has freed it. size: the bytes that were received.
+    /// Whether the request is done; if so, the plugin has freed it, and size is set to the bytes that were received.
     virtual bool is_done(void* request, std::size_t& size) = 0;
 
     // Before a connection is closed, its requests should be done and its memory forgotten. These functions do not
