@@ -50,6 +50,7 @@ class Worker {
         } catch (...) {
             fail(caught());
             check();
+            throw;
         }
     }
 
