@@ -111,9 +111,11 @@ class Wave {
     void launch() {
         Reservations room;
         ask_for(room);
-        Orders orders;
+        std::map<int, gpu::LaunchOrder*> kept;  // by device: all threads take their turns in one order
         for (const auto& [comm, blocks] : blocks_)
-            if (gpu::LaunchOrder* const its = comm->gpu()->order()) orders.try_emplace(comm->gpu()->device(), *its);
+            if (gpu::LaunchOrder* const its = comm->gpu()->order()) kept.emplace(comm->gpu()->device(), its);
+        Orders orders;
+        for (const auto& [device, its] : kept) orders.try_emplace(device, *its);
         enqueue(orders);
     }
 
