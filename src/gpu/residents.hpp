@@ -92,7 +92,7 @@ struct Stay {
     bool counted = false;  // set by enter(): entered() has to undo it
 };
 
-/// The tenants of one device. Owned by them. Any thread may use it; mutex_ guards tenants_ and their counts.
+/// The tenants of one device. Owned by them. Any thread may use it; mutex_ guards what follows it, and tenants' counts.
 class Residence {
   public:
     static std::shared_ptr<Residence> of(Gpus& gpus, int device);
@@ -118,7 +118,7 @@ class Residence {
     LaunchOrder order_;
     std::mutex mutex_;
     std::vector<Tenant*> tenants_;
-    std::atomic<bool> contended_{false};  // a tenant has several ranks, and not all tenants fit at once
+    bool contended_ = false;  // a tenant has several ranks, and not all tenants fit at once
 };
 
 }  // namespace tutti::gpu

@@ -66,26 +66,22 @@ class Exchange {
     const Ints out_, in_;
 };
 
-/// Two communicators of the same threads, on streams of their own.
-struct Pair {
-    /// config: of the second one.
-    explicit Pair(int ranks, int blocks, const tuttiConfig_t* config = nullptr)
-        : first(ranks, 1, nullptr, blocks), second(comms_of(ranks, config)) {
-        for (int r = 0; r < ranks; ++r) streams.push_back(first.gpus().make_stream(0));
+/// A communicator of ranks on the first device, beside others there, each with a stream of its own.
+struct Other {
+    Other(int ranks, harness::EmulatedGpus& those, const tuttiConfig_t* config = nullptr)
+        : gpus(those), comms(comms_of(ranks, config)) {
+        for (int r = 0; r < ranks; ++r) streams.push_back(gpus.make_stream(0));
     }
-    ~Pair() {
-        for (void* stream : streams) first.gpus().destroy_stream(stream);
-        for (tuttiComm_t comm : second) tuttiCommDestroy(comm);
+    ~Other() {
+        for (void* stream : streams) gpus.destroy_stream(stream);
+        for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
     }
-    void synchronize(int rank) {
-        first.gpus().synchronize_stream(first.stream(rank));
-        first.gpus().synchronize_stream(stream(rank));
-    }
+    Other(const Other&) = delete;
     void* stream(int rank) const { return streams[static_cast<std::size_t>(rank)]; }
-    tuttiComm_t comm(int rank) const { return second[static_cast<std::size_t>(rank)]; }
+    tuttiComm_t comm(int rank) const { return comms[static_cast<std::size_t>(rank)]; }
 
-    GpuWorld first;
-    std::vector<tuttiComm_t> second;
+    harness::EmulatedGpus& gpus;
+    std::vector<tuttiComm_t> comms;
     std::vector<void*> streams;
 
   private:
@@ -102,6 +98,22 @@ struct Pair {
         });
         return comms;
     }
+};
+
+/// Two communicators of the same threads, on streams of their own.
+struct Pair {
+    /// config: of the second one.
+    explicit Pair(int ranks, int blocks, const tuttiConfig_t* config = nullptr)
+        : first(ranks, 1, nullptr, blocks), second(ranks, first.gpus(), config) {}
+    void synchronize(int rank) {
+        first.gpus().synchronize_stream(first.stream(rank));
+        first.gpus().synchronize_stream(stream(rank));
+    }
+    void* stream(int rank) const { return second.stream(rank); }
+    tuttiComm_t comm(int rank) const { return second.comm(rank); }
+
+    GpuWorld first;
+    Other second;
 };
 
 void add_up(tuttiComm_t comm, const Ints& data, std::size_t count, void* stream) {
@@ -223,6 +235,35 @@ TEST_CASE("GPUs, their room: threads that call communicators in different orders
     REQUIRE(call(pair.first.comm(1), b, pair.first.stream(1)) == tuttiSuccess);  // nothing has happened
     pair.first.gpus().synchronize_stream(pair.first.stream(0));
     pair.first.gpus().synchronize_stream(pair.first.stream(1));
+}
+
+TEST_CASE("GPUs, their room: what began when all had room keeps its own when another communicator comes") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 10'000;
+    GpuWorld world(ranks, 1, &config, 2 * ranks);
+    const Ints a(world.gpus(), 0, count, 1), b(world.gpus(), 0, count, 2);
+    add_up(world.comm(0), a, count, world.stream(0));  // waits for rank 1, on half of the device
+    const Other other(ranks, world.gpus());
+    const int before = world.gpus().launches();
+    std::thread others([&] {
+        harness::run(ranks, [&](int rank) {
+            const Ints data(world.gpus(), 0, count, 1);
+            add_up(other.comm(rank), data, count, other.stream(rank));  // either would take the other half
+            world.gpus().synchronize_stream(other.stream(rank));
+        });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    CHECK(world.gpus().launches() == before);
+    add_up(world.comm(1), b, count, world.stream(1));
+    others.join();
+    for (int rank = 0; rank < ranks; ++rank) {
+        world.gpus().synchronize_stream(world.stream(rank));
+        CHECK(error_of(world.comm(rank)) == tuttiSuccess);
+        CHECK(error_of(other.comm(rank)) == tuttiSuccess);
+    }
+    CHECK(a.at()[count - 1] == 3);
 }
 
 TEST_CASE("GPUs, their room: a communicator of one rank asks for none") {
