@@ -205,8 +205,9 @@ class Wave {
                 std::vector<void*>& others = taken[key.first];
                 const auto free = std::ranges::find_if(
                     kernel.jobs, [&](const Ready* r) { return std::ranges::find(others, r->stream) == others.end(); });
-                kernel.stream =
-                    free != kernel.jobs.end() ? (*free)->stream : jobs.front()->comm->gpu()->spare_stream(spares++);
+                const Ready& first = *jobs.front();
+                kernel.stream = free != kernel.jobs.end() ? (*free)->stream
+                                                          : first.comm->gpu()->spare_stream(spares++, first.stream);
                 others.push_back(kernel.stream);
                 kernels.push_back(std::move(kernel));
             }

@@ -1,5 +1,6 @@
 // Blocks wait for blocks of other ranks, so all that wait for each other must find room on a device at the same time.
 // The emulated ones run only as many at a time as they say.
+#include "comm/gpu_side.hpp"
 #include "gpu/pool.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -177,6 +178,28 @@ TEST_CASE("GPUs, their room: a collective of more ranks than a launch serves, on
     world.gpus().synchronize_stream(world.stream(0));
     CHECK(world.gpus().launches() == before + 2);
     for (const Ints& d : data) CHECK(d.at()[7] == ranks * (ranks - 1) / 2 + 7 * ranks);
+}
+
+TEST_CASE("GPUs, their room: what needs a stream more gets one that no other capture has") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    {
+        GpuSide side(0, 1);
+        void* const user = gpus.make_stream(0);
+        void* const first = side.spare_stream(0, user);
+        void* const second = side.spare_stream(1, user);
+        CHECK(first != second);
+        CHECK(side.spare_stream(0, user) == first);
+        gpus.begin_capture(first);  // as it becomes a branch of one
+        CHECK(side.spare_stream(0, user) == second);
+        void* const third = side.spare_stream(1, user);
+        CHECK((third != first && third != second));
+        CHECK(side.spare_stream(0, first) == first);
+        gpus.end_capture(first);
+        CHECK(side.spare_stream(0, user) == first);
+        gpus.destroy_stream(user);
+    }
+    gpu::use_gpus(nullptr);
 }
 
 TEST_CASE("GPUs, their room: communicators that don't fit side by side take turns, in groups and without") {
