@@ -108,7 +108,8 @@ class Wave {
         return true;
     }
 
-    void launch() {
+    /// begun: set once something is enqueued, also if this throws after that.
+    void launch(bool& begun) {
         Reservations room;
         ask_for(room);
         std::map<int, gpu::LaunchOrder*> kept;  // by device: all threads take their turns in one order
@@ -116,7 +117,7 @@ class Wave {
             if (gpu::LaunchOrder* const its = comm->gpu()->order()) kept.emplace(comm->gpu()->device(), its);
         Orders orders;
         for (const auto& [device, its] : kept) orders.try_emplace(device, *its);
-        enqueue(orders);
+        enqueue(orders, begun);
     }
 
   private:
@@ -214,9 +215,9 @@ class Wave {
         return kernels;
     }
 
-    void enqueue(Orders& orders) {
+    void enqueue(Orders& orders, bool& begun) {
         for (Ready* r : members_)
-            if (r->copies) copy(*r);
+            if (r->copies) copy(*r), begun = true;
         const std::vector<Kernel> all = kernels();
         if (all.empty()) return;
         gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
@@ -232,7 +233,7 @@ class Wave {
             for (void* user : k.other_streams()) follow(k, user, k.stream);
         for (const Kernel& k : all) {
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.before(k.stream);
-            start(gpus, k);
+            start(gpus, k, begun);
         }
         for (const Kernel& k : all)
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.after(k.stream);
@@ -253,12 +254,13 @@ class Wave {
         for (const auto& [device, event] : events) gpus.drop(device, event);
     }
 
-    void start(gpu::Gpus& gpus, const Kernel& kernel) const {
+    void start(gpu::Gpus& gpus, const Kernel& kernel, bool& begun) const {
         unsigned channels = 0;
         for (const Ready* r : kernel.jobs) channels = std::max(channels, r->job.channels);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->connections().engine());
         run(gpus, kernel, channels);
+        begun = true;
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->connections().engine(), kernel.stream);
     }
@@ -361,23 +363,20 @@ void launch_together(std::span<const Issued> calls) {
     OneSidedCalls one_sided;
     std::vector<Ready> ready = prepare(calls, group, one_sided);
     std::ranges::stable_sort(ready, {}, &Ready::turn);
-    bool begun = one_sided.enqueue_puts();
-    const auto launch = [&](Wave& wave) {
-        wave.launch();
-        begun = true;
-    };
+    bool begun = false;
     try {
+        one_sided.enqueue_puts(begun);
         Wave wave(group);
         for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
             while (end < ready.size() && ready[end].turn == ready[begin].turn) ++end;
             const std::span turn(ready.data() + begin, end - begin);
             if (wave.add(turn)) continue;
-            launch(wave);
+            wave.launch(begun);
             wave = Wave(group);
             wave.add(turn);
         }
-        if (!wave.empty()) launch(wave);
-        one_sided.enqueue_waits(group);
+        if (!wave.empty()) wave.launch(begun);
+        one_sided.enqueue_waits(group, begun);
     } catch (...) {
         if (begun)  // half of the group is enqueued, and the peers would wait for the rest
             with_caught([&](const Error& error) {

@@ -241,6 +241,40 @@ TEST_CASE("GPUs, their room: a group whose first half alone found room fails its
     pair.synchronize(1);
 }
 
+TEST_CASE("GPUs: a group of which one launch fails behind another one fails its communicators") {
+    struct Failing : harness::EmulatedGpus {
+        using EmulatedGpus::EmulatedGpus;
+        std::atomic<int> good = 1'000'000;  // so many launches do not fail
+        void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
+                    void* stream) override {
+            if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
+            EmulatedGpus::launch(device, type, channels, jobs, launch, stream);
+        }
+    };
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.timeoutMs = 10'000;
+        const Other first(ranks, gpus, &config), second(ranks, gpus, &config);
+        const Ints a(gpus, 0, count), b(gpus, 0, count);
+        gpus.good = 1;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        add_up(first.comm(0), a, count, first.stream(0));
+        REQUIRE(tuttiAllReduce(b.at(), b.at(), count, tuttiFloat32, tuttiSum, second.comm(0), second.stream(0)) ==
+                tuttiSuccess);
+        CHECK(tuttiGroupEnd() == tuttiUnhandledCudaError);
+        for (const Other* const its : {&first, &second}) {
+            CHECK(error_of(its->comm(0)) == tuttiUnhandledCudaError);
+            CHECK(await_error(its->comm(1)) == tuttiRemoteError);
+        }
+        gpus.synchronize_stream(first.stream(0));
+    }
+    gpu::use_gpus(nullptr);
+}
+
 TEST_CASE("GPUs, their room: threads that call communicators in different orders are told so") {
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
