@@ -118,6 +118,7 @@ class Wave {
         Orders orders;
         for (const auto& [device, its] : kept) orders.try_emplace(device, *its);
         enqueue(orders, begun);
+        room.launched = true;
     }
 
   private:
@@ -140,13 +141,14 @@ class Wave {
         }
     };
 
-    /// The devices' room that was asked for, by residence. The destructor says that all is enqueued.
+    /// The devices' room that was asked for, by residence. The destructor says whether all is enqueued.
     struct Reservations {
         std::map<gpu::Residence*, std::vector<gpu::Stay>> stays;
+        bool launched = false;
         Reservations() = default;
         Reservations(const Reservations&) = delete;
         ~Reservations() {
-            for (auto& [residence, its] : stays) residence->entered(its);
+            for (auto& [residence, its] : stays) residence->entered(its, launched);
         }
     };
 

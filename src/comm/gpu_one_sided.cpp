@@ -19,7 +19,7 @@ class BlockReservation {
         const auto since = Clock::now();
         stay_.tenant->residence().enter({&stay_, 1}, [&] { check_wait_for_room(comm, since); });
     }
-    ~BlockReservation() { stay_.tenant->residence().entered({&stay_, 1}); }
+    ~BlockReservation() { stay_.tenant->residence().entered({&stay_, 1}, true); }
     BlockReservation(const BlockReservation&) = delete;
 
   private:

@@ -168,10 +168,13 @@ void Residence::enter(std::span<Stay> stays, const std::function<void()>& stop) 
     }
 }
 
-void Residence::entered(std::span<Stay> stays) {
+void Residence::entered(std::span<Stay> stays, bool launched) {
     const std::lock_guard lock(mutex_);
-    for (Stay& s : stays)
-        if (std::exchange(s.counted, false)) --s.tenant->entering_;
+    for (Stay& s : stays) {
+        if (!std::exchange(s.counted, false)) continue;
+        --s.tenant->entering_;
+        if (s.collective && !launched) s.tenant->at(s.seat).collectives.fetch_sub(1, std::memory_order_acq_rel);
+    }
 }
 
 }  // namespace tutti::gpu

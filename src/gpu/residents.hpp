@@ -101,9 +101,10 @@ class Residence {
     LaunchOrder& order() { return order_; }
 
     /// Waits until the device has room for all of `stays` beside what other tenants run. stop: called while waiting;
-    /// throws to give up. The caller launches then and calls entered(), also if a launch has failed.
+    /// throws to give up. The caller launches then and calls entered(), also if a launch has failed. launched: false if
+    /// nothing is enqueued; then nobody waits for what the others would launch.
     void enter(std::span<Stay> stays, const std::function<void()>& stop);
-    void entered(std::span<Stay> stays);
+    void entered(std::span<Stay> stays, bool launched);
 
   private:
     friend class Tenant;

@@ -117,6 +117,17 @@ struct Pair {
     Other second;
 };
 
+/// GPUs on which all launches of the interpreter but the first `good` ones fail.
+struct Failing : harness::EmulatedGpus {
+    using EmulatedGpus::EmulatedGpus;
+    std::atomic<int> good = 1'000'000;
+    void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
+                void* stream) override {
+        if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
+        EmulatedGpus::launch(device, type, channels, jobs, launch, stream);
+    }
+};
+
 void add_up(tuttiComm_t comm, const Ints& data, std::size_t count, void* stream) {
     harness::must_succeed(tuttiAllReduce(data.at(), data.at(), count, tuttiInt32, tuttiSum, comm, stream),
                           "all_reduce");
@@ -242,15 +253,6 @@ TEST_CASE("GPUs, their room: a group whose first half alone found room fails its
 }
 
 TEST_CASE("GPUs: a group of which one launch fails behind another one fails its communicators") {
-    struct Failing : harness::EmulatedGpus {
-        using EmulatedGpus::EmulatedGpus;
-        std::atomic<int> good = 1'000'000;  // so many launches do not fail
-        void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
-                    void* stream) override {
-            if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
-            EmulatedGpus::launch(device, type, channels, jobs, launch, stream);
-        }
-    };
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
     Failing gpus(1, 128);
@@ -271,6 +273,32 @@ TEST_CASE("GPUs: a group of which one launch fails behind another one fails its 
             CHECK(await_error(its->comm(1)) == tuttiRemoteError);
         }
         gpus.synchronize_stream(first.stream(0));
+    }
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs, their room: a call that could not be launched takes none") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 2 * ranks);
+    gpu::use_gpus(&gpus);
+    {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.timeoutMs = 2000;
+        const Other first(ranks, gpus, &config), second(ranks, gpus, &config);
+        const Ints a(gpus, 0, count);
+        gpus.good = 0;
+        CHECK(tuttiAllReduce(a.at(), a.at(), count, tuttiInt32, tuttiSum, first.comm(0), first.stream(0)) ==
+              tuttiUnhandledCudaError);
+        CHECK(error_of(first.comm(0)) == tuttiSuccess);
+        gpus.good = 1'000'000;
+        for (const Other* const its : {&second, &first})
+            harness::run(ranks, [&](int rank) {
+                const Ints data(gpus, 0, count, 1);
+                add_up(its->comm(rank), data, count, its->stream(rank));
+                gpus.synchronize_stream(its->stream(rank));
+                harness::check(data.at()[count - 1] == ranks, "a sum is wrong");
+            });
     }
     gpu::use_gpus(nullptr);
 }
