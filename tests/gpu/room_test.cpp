@@ -412,6 +412,42 @@ TEST_CASE("GPUs, their room: two ranks on one stream are told that one would wai
     world.gpus().synchronize_stream(world.stream(1));
 }
 
+TEST_CASE("GPUs: a launch order knows a capture for as long as it goes on, however many others end meanwhile") {
+    struct Counting : harness::EmulatedGpus {
+        using EmulatedGpus::EmulatedGpus;
+        int edges = 0;
+        void follow(int device, void* event, void* stream) override {
+            ++edges;
+            EmulatedGpus::follow(device, event, stream);
+        }
+    };
+    Counting gpus(1);
+    gpu::LaunchOrder order(gpus, 0);
+    const auto launch = [&](void* stream) {
+        gpu::LaunchOrder::Turn turn(order);
+        turn.before(stream);
+        turn.after(stream);
+    };
+    void* const stream = gpus.make_stream(0);
+    gpus.begin_capture(stream);
+    launch(stream);
+    const bool used_since = GENERATE(false, true);  // otherwise the others are all of one stream
+    std::vector<void*> others;
+    for (int i = 0; i < 40; ++i) {
+        if (used_since || others.empty()) others.push_back(gpus.make_stream(0));
+        gpus.begin_capture(others.back());
+        launch(others.back());
+        gpus.end_capture(others.back());
+        if (used_since && i % 20 == 0) launch(stream);
+    }
+    gpus.edges = 0;
+    launch(stream);
+    CHECK(gpus.edges == 1);
+    gpus.end_capture(stream);
+    for (void* other : others) gpus.destroy_stream(other);
+    gpus.destroy_stream(stream);
+}
+
 TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {
     constexpr std::size_t bytes = 4'000'000;
     for (const int devices : {1, 2}) {
