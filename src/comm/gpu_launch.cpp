@@ -108,13 +108,17 @@ class Wave {
         return true;
     }
 
-    void launch() {
+    /// begun: set once something is enqueued, also if this throws after that.
+    void launch(bool& begun) {
         Reservations room;
         ask_for(room);
-        Orders orders;
+        std::map<int, gpu::LaunchOrder*> kept;  // by device: all threads take their turns in one order
         for (const auto& [comm, blocks] : blocks_)
-            if (gpu::LaunchOrder* const its = comm->gpu()->order()) orders.try_emplace(comm->gpu()->device(), *its);
-        enqueue(orders);
+            if (gpu::LaunchOrder* const its = comm->gpu()->order()) kept.emplace(comm->gpu()->device(), its);
+        Orders orders;
+        for (const auto& [device, its] : kept) orders.try_emplace(device, *its);
+        enqueue(orders, begun);
+        room.launched = true;
     }
 
   private:
@@ -137,13 +141,14 @@ class Wave {
         }
     };
 
-    /// The devices' room that was asked for, by residence. The destructor says that all is enqueued.
+    /// The devices' room that was asked for, by residence. The destructor says whether all is enqueued.
     struct Reservations {
         std::map<gpu::Residence*, std::vector<gpu::Stay>> stays;
+        bool launched = false;
         Reservations() = default;
         Reservations(const Reservations&) = delete;
         ~Reservations() {
-            for (auto& [residence, its] : stays) residence->entered(its);
+            for (auto& [residence, its] : stays) residence->entered(its, launched);
         }
     };
 
@@ -203,17 +208,18 @@ class Wave {
                 std::vector<void*>& others = taken[key.first];
                 const auto free = std::ranges::find_if(
                     kernel.jobs, [&](const Ready* r) { return std::ranges::find(others, r->stream) == others.end(); });
-                kernel.stream =
-                    free != kernel.jobs.end() ? (*free)->stream : jobs.front()->comm->gpu()->spare_stream(spares++);
+                const Ready& first = *jobs.front();
+                kernel.stream = free != kernel.jobs.end() ? (*free)->stream
+                                                          : first.comm->gpu()->spare_stream(spares++, first.stream);
                 others.push_back(kernel.stream);
                 kernels.push_back(std::move(kernel));
             }
         return kernels;
     }
 
-    void enqueue(Orders& orders) {
+    void enqueue(Orders& orders, bool& begun) {
         for (Ready* r : members_)
-            if (r->copies) copy(*r);
+            if (r->copies) copy(*r), begun = true;
         const std::vector<Kernel> all = kernels();
         if (all.empty()) return;
         gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
@@ -229,7 +235,7 @@ class Wave {
             for (void* user : k.other_streams()) follow(k, user, k.stream);
         for (const Kernel& k : all) {
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.before(k.stream);
-            start(gpus, k);
+            start(gpus, k, begun);
         }
         for (const Kernel& k : all)
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.after(k.stream);
@@ -250,12 +256,13 @@ class Wave {
         for (const auto& [device, event] : events) gpus.drop(device, event);
     }
 
-    void start(gpu::Gpus& gpus, const Kernel& kernel) const {
+    void start(gpu::Gpus& gpus, const Kernel& kernel, bool& begun) const {
         unsigned channels = 0;
         for (const Ready* r : kernel.jobs) channels = std::max(channels, r->job.channels);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->connections().engine());
         run(gpus, kernel, channels);
+        begun = true;
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->connections().engine(), kernel.stream);
     }
@@ -358,23 +365,20 @@ void launch_together(std::span<const Issued> calls) {
     OneSidedCalls one_sided;
     std::vector<Ready> ready = prepare(calls, group, one_sided);
     std::ranges::stable_sort(ready, {}, &Ready::turn);
-    bool begun = one_sided.enqueue_puts();
-    const auto launch = [&](Wave& wave) {
-        wave.launch();
-        begun = true;
-    };
+    bool begun = false;
     try {
+        one_sided.enqueue_puts(begun);
         Wave wave(group);
         for (std::size_t begin = 0, end = 0; begin < ready.size(); begin = end) {
             while (end < ready.size() && ready[end].turn == ready[begin].turn) ++end;
             const std::span turn(ready.data() + begin, end - begin);
             if (wave.add(turn)) continue;
-            launch(wave);
+            wave.launch(begun);
             wave = Wave(group);
             wave.add(turn);
         }
-        if (!wave.empty()) launch(wave);
-        one_sided.enqueue_waits(group);
+        if (!wave.empty()) wave.launch(begun);
+        one_sided.enqueue_waits(group, begun);
     } catch (...) {
         if (begun)  // half of the group is enqueued, and the peers would wait for the rest
             with_caught([&](const Error& error) {

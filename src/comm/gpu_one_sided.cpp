@@ -19,7 +19,7 @@ class BlockReservation {
         const auto since = Clock::now();
         stay_.tenant->residence().enter({&stay_, 1}, [&] { check_wait_for_room(comm, since); });
     }
-    ~BlockReservation() { stay_.tenant->residence().entered({&stay_, 1}); }
+    ~BlockReservation() { stay_.tenant->residence().entered({&stay_, 1}, true); }
     BlockReservation(const BlockReservation&) = delete;
 
   private:
@@ -69,19 +69,19 @@ void OneSidedCalls::add_wait(Communicator& comm, const OneSided& o, void* stream
     }
 }
 
-void OneSidedCalls::enqueue(const Task& t) {
+void OneSidedCalls::enqueue(const Task& t, bool& begun) {
     GpuSide& side = *t.comm->gpu();
     side.before_launch(t.stream);
     side.gpus().run(side.device(), t.task, t.stream);
+    begun = true;
     side.after_launch(t.stream);
 }
 
-bool OneSidedCalls::enqueue_puts() const {
-    for (const Task& t : puts_) enqueue(t);
-    return !puts_.empty();
+void OneSidedCalls::enqueue_puts(bool& begun) const {
+    for (const Task& t : puts_) enqueue(t, begun);
 }
 
-void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
+void OneSidedCalls::enqueue_waits(std::uint64_t group, bool& begun) const {
     for (const Task& t : waits_) {
         std::optional<BlockReservation> room;
         if (t.comm->gpu()->gpus().capturing(t.stream))  // a graph's launch asks for no room
@@ -90,7 +90,7 @@ void OneSidedCalls::enqueue_waits(std::uint64_t group) const {
             room.emplace(*t.comm, t.stream, group);
         std::optional<gpu::LaunchOrder::Turn> turn;
         if (gpu::LaunchOrder* const order = t.comm->gpu()->order()) turn.emplace(*order).before(t.stream);
-        enqueue(t);
+        enqueue(t, begun);
         if (turn) turn->after(t.stream);
     }
 }

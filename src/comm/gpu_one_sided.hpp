@@ -15,11 +15,11 @@ class OneSidedCalls {
     /// wrong.
     void add(const Issued& call);
 
-    /// Enqueues the puts, gets and signals. False if there are none.
-    bool enqueue_puts() const;
+    /// Enqueues the puts, gets and signals. begun: set once something is enqueued, also if this throws after that.
+    void enqueue_puts(bool& begun) const;
     /// Enqueues the waits, each when its device has room for its block, which stays there until the signals have come.
-    /// group: as in gpu::Stay.
-    void enqueue_waits(std::uint64_t group) const;
+    /// group: as in gpu::Stay. begun: as above.
+    void enqueue_waits(std::uint64_t group, bool& begun) const;
 
   private:
     /// One launch.
@@ -30,7 +30,7 @@ class OneSidedCalls {
     };
     void add_put(Communicator& comm, const OneSided& put, void* stream);
     void add_wait(Communicator& comm, const OneSided& wait, void* stream);
-    static void enqueue(const Task& task);
+    static void enqueue(const Task& task, bool& begun);
 
     std::vector<Task> puts_, waits_;
 };

@@ -89,9 +89,14 @@ gpu::LaunchOrder* GpuSide::order() const {
     return config().launch_order_implicit && mates_.ranks.size() == 1 ? &mates_.tenant->residence().order() : nullptr;
 }
 
-void* GpuSide::spare_stream(std::size_t number) {
-    while (spare_streams_.size() <= number) spare_streams_.push_back(gpus_.make_stream(device_));
-    return spare_streams_[number];
+void* GpuSide::spare_stream(std::size_t number, void* user) {
+    const std::uint64_t capture = gpus_.capture(user);
+    for (std::size_t i = 0;; ++i) {
+        if (i == spare_streams_.size()) spare_streams_.push_back(gpus_.make_stream(device_));
+        const std::uint64_t its = gpus_.capture(spare_streams_[i]);
+        if (its != 0 && its != capture) continue;  // of a capture that has not ended
+        if (number-- == 0) return spare_streams_[i];
+    }
 }
 
 void GpuSide::attach(Rank peer, bool pair, const Connect& connect) {

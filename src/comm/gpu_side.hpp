@@ -91,7 +91,8 @@ class GpuSide {
     bool busy() const noexcept { return launches_.busy(); }
 
     /// A stream of its own, for kernels that must run at the same time but can't share a launch or a user's stream.
-    void* spare_stream(std::size_t number);
+    /// user: a stream that it is to follow; it is part of no capture but that one's.
+    void* spare_stream(std::size_t number, void* user);
 
     /// The ranks of this communicator that are threads of this process on this device.
     gpu::Tenant* tenant() const { return mates_.tenant.get(); }

@@ -10,14 +10,25 @@ LaunchOrder::~LaunchOrder() {
         if (c.edge != nullptr) gpus_.drop(device_, c.edge);
 }
 
-LaunchOrder::Captured& LaunchOrder::captured(std::uint64_t capture) {
+/// A stream is part of one capture at a time: if it is in another one now, its earlier capture has ended.
+LaunchOrder::Captured& LaunchOrder::captured(std::uint64_t capture, void* stream) {
+    const std::uintptr_t its = gpus_.identity(stream);
+    const auto ended = [&](const Captured& c) { return c.stream == its && c.capture != capture; };
+    for (const Captured& c : captures_)
+        if (ended(c) && c.edge != nullptr) gpus_.drop(device_, c.edge);
+    std::erase_if(captures_, ended);
     const auto known = std::ranges::find(captures_, capture, &Captured::capture);
-    if (known != captures_.end()) return *known;
-    if (captures_.size() == captures_at_a_time) {
-        if (captures_.front().edge != nullptr) gpus_.drop(device_, captures_.front().edge);
-        captures_.pop_front();
+    if (known != captures_.end()) {
+        std::rotate(known, known + 1, captures_.end());
+    } else {
+        if (captures_.size() == captures_at_a_time) {
+            if (captures_.front().edge != nullptr) gpus_.drop(device_, captures_.front().edge);
+            captures_.pop_front();
+        }
+        captures_.push_back({capture});
     }
-    return captures_.emplace_back(Captured{capture});
+    captures_.back().stream = its;
+    return captures_.back();
 }
 
 void LaunchOrder::Turn::before(void* stream) {
@@ -25,7 +36,7 @@ void LaunchOrder::Turn::before(void* stream) {
     const int device = order_.device_;
     if (const std::uint64_t capture = gpus.capture(stream); capture == 0) {
         if (order_.event_ != nullptr) gpus.follow(device, order_.event_, stream);
-    } else if (void* const edge = order_.captured(capture).edge; edge != nullptr) {
+    } else if (void* const edge = order_.captured(capture, stream).edge; edge != nullptr) {
         gpus.follow(device, edge, stream);
     } else {
         gpus.follow_at_launch(device, order_.event_, stream);
@@ -37,7 +48,7 @@ void LaunchOrder::Turn::after(void* stream) {
     Gpus& gpus = order_.gpus_;
     const int device = order_.device_;
     const std::uint64_t capture = gpus.capture(stream);
-    Captured* const captured = capture == 0 ? nullptr : &order_.captured(capture);
+    Captured* const captured = capture == 0 ? nullptr : &order_.captured(capture, stream);
     void* const last = captured == nullptr ? order_.event_ : captured->edge;
     if (marked_ != nullptr && marked_ != stream && last != nullptr) gpus.follow(device, last, stream);
     marked_ = stream;

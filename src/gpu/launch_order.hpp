@@ -39,17 +39,18 @@ class LaunchOrder {
   private:
     struct Captured {
         std::uint64_t capture;
-        void* edge = nullptr;    // event after the last turn in it
-        void* record = nullptr;  // the last of event_
+        void* edge = nullptr;       // event after the last turn in it
+        void* record = nullptr;     // the last of event_
+        std::uintptr_t stream = 0;  // of the last use: its Gpus::identity()
     };
-    Captured& captured(std::uint64_t capture);
+    Captured& captured(std::uint64_t capture, void* stream);
 
     Gpus& gpus_;
     const int device_;
     std::mutex mutex_;
     void* event_ = nullptr;  // recorded after the last turn, and again by every launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<Captured> captures_;  // the oldest first
+    std::deque<Captured> captures_;  // that may not have ended, the last used one last
 };
 
 }  // namespace tutti::gpu

@@ -56,6 +56,10 @@ void Ledger::recall(std::uint32_t number, std::uint32_t turn) {
     for (const Member& b : borrowers_) (*b.page)->ring();
 }
 
+bool Ledger::is_recalled(std::uint32_t number, std::uint32_t turn) const {
+    return static_cast<std::int32_t>(page_->entries[number].turn.load(std::memory_order_acquire) - turn) > 0;
+}
+
 int Ledger::holder(std::uint32_t number, std::uint32_t turn) const {
     for (int seat = 0; seat < most_seats; ++seat) {
         const std::uint32_t held = page_->held[seat][number].load(std::memory_order_acquire);
@@ -126,8 +130,17 @@ void free_when_back(Gpus& gpus, int device, std::byte* memory, std::span<const C
 }
 
 void remember_claim(const std::byte* base, Claim claim) {
+    std::vector<Claim> over;  // destroyed without the lock
     const std::lock_guard lock(estates().mutex);
-    estates().lent.emplace(base, std::move(claim));
+    auto& lent = estates().lent;
+    for (auto [it, last] = lent.equal_range(base); it != last;)
+        if (it->second.is_over()) {
+            over.push_back(std::move(it->second));
+            it = lent.erase(it);
+        } else {
+            ++it;
+        }
+    lent.emplace(base, std::move(claim));
 }
 
 std::vector<Claim> recall_all(const std::byte* base) {

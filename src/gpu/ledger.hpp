@@ -72,6 +72,7 @@ class Ledger {
 
     /// Asks for the loan back, unless that was done before. Borrowers close it, each as soon as its GPU permits.
     void recall(std::uint32_t number, std::uint32_t turn);
+    bool is_recalled(std::uint32_t number, std::uint32_t turn) const;
     /// The seat of a borrower that may have the loan open; -1 if there is none. turn: 0 for any turn.
     int holder(std::uint32_t number, std::uint32_t turn = 0) const;
 
@@ -99,6 +100,8 @@ struct Claim {
     std::shared_ptr<Ledger> ledger;
     std::uint32_t number = 0, turn = 0;
     bool holds() const { return (number == 0 || ledger->holder(number, turn) >= 0) && ledger->is_leased(); }
+    /// Of a loan: whether it never holds again.
+    bool is_over() const { return ledger->is_recalled(number, turn) && !holds(); }
 };
 
 /// Frees memory of this process once none of the claims holds: at once, or in a later free_what_is_back(), which runs
@@ -106,8 +109,8 @@ struct Claim {
 void free_when_back(Gpus& gpus, int device, std::byte* memory, std::span<const Claim> claims) noexcept;
 void free_what_is_back() noexcept;
 
-/// Notes that the allocation at `base`, which the library made for a user, was lent. recall_all() recalls all its loans
-/// and returns their claims. Any thread.
+/// Notes that the allocation at `base`, which the library made for a user, was lent, and forgets earlier loans of it
+/// that are over. recall_all() recalls all its loans and returns their claims. Any thread.
 void remember_claim(const std::byte* base, Claim claim);
 std::vector<Claim> recall_all(const std::byte* base);
 

@@ -10,7 +10,7 @@ std::size_t whole(std::size_t bytes) {
 }  // namespace
 
 Pool::Pool(Gpus& gpus, int device, std::size_t bytes)
-    : gpus_(gpus), device_(device), memory_(gpus.allocate(device, bytes)), free_{{memory_, bytes}} {}
+    : gpus_(gpus), device_(device), memory_(gpus.allocate(device, bytes)), parts_{{memory_, {bytes, true}}} {}
 
 Pool::~Pool() {
     gpus_.free(device_, memory_);
@@ -20,35 +20,35 @@ Pool::~Pool() {
 std::byte* Pool::take(std::size_t bytes) {
     const std::size_t size = whole(bytes);
     const std::lock_guard lock(mutex_);
-    for (auto part = free_.begin(); part != free_.end(); ++part) {
-        if (part->second < size) continue;
-        const auto [at, room] = *part;
-        free_.erase(part);
-        if (room > size) free_[at + size] = room - size;
+    for (auto& [at, part] : parts_) {
+        if (!part.free || part.bytes < size) continue;
+        if (part.bytes > size) parts_[at + size] = {part.bytes - size, true};
+        part = {size, false};
         return at;
     }
     return nullptr;
 }
 
-void Pool::give_back(std::byte* part, std::size_t bytes) noexcept {
+void Pool::give_back(std::byte* part) noexcept {
     const std::lock_guard lock(mutex_);
-    auto own = free_.emplace(part, whole(bytes)).first;
-    if (own != free_.begin())
-        if (const auto before = std::prev(own); before->first + before->second == own->first) {
-            before->second += own->second;
-            free_.erase(own);
+    auto own = parts_.find(part);
+    own->second.free = true;
+    if (own != parts_.begin())
+        if (const auto before = std::prev(own); before->second.free) {
+            before->second.bytes += own->second.bytes;
+            parts_.erase(own);
             own = before;
         }
-    if (const auto after = std::next(own); after != free_.end() && own->first + own->second == after->first) {
-        own->second += after->second;
-        free_.erase(after);
+    if (const auto after = std::next(own); after != parts_.end() && after->second.free) {
+        own->second.bytes += after->second.bytes;
+        parts_.erase(after);
     }
 }
 
 Memory::Memory(Pool& pool, std::size_t bytes) : gpus_(&pool.gpus()), device_(pool.device()) {
     if (bytes == 0) return;
     if ((at_ = pool.take(bytes)) != nullptr)
-        pool_ = &pool, bytes_ = bytes;
+        pool_ = &pool;
     else
         at_ = gpus_->allocate(device_, bytes);
 }
@@ -56,7 +56,7 @@ Memory::Memory(Pool& pool, std::size_t bytes) : gpus_(&pool.gpus()), device_(poo
 Memory::~Memory() {
     if (at_ == nullptr) return;
     if (pool_ != nullptr)
-        pool_->give_back(at_, bytes_);
+        pool_->give_back(at_);
     else
         gpus_->free(device_, at_);
 }

@@ -19,8 +19,8 @@ class Pool {
     ~Pool();
     Pool(const Pool&) = delete;
 
-    std::byte* take(std::size_t bytes);  // not zeroed; nullptr if there is no room
-    void give_back(std::byte* part, std::size_t bytes) noexcept;
+    std::byte* take(std::size_t bytes);  // more than 0; not zeroed; nullptr if there is no room
+    void give_back(std::byte* part) noexcept;
 
     Gpus& gpus() const { return gpus_; }
     int device() const { return device_; }
@@ -30,7 +30,11 @@ class Pool {
     const int device_;
     std::byte* const memory_;
     std::mutex mutex_;
-    std::map<std::byte*, std::size_t> free_;  // free parts and their bytes; adjacent ones are merged
+    struct Part {
+        std::size_t bytes;
+        bool free;
+    };
+    std::map<std::byte*, Part> parts_;  // all of the memory; adjacent free parts are merged
 };
 
 /// Device memory, freed (or given back to its pool) when this is destroyed. One thread at a time.
@@ -45,7 +49,7 @@ class Memory {
     Memory(Memory&& other) noexcept { *this = std::move(other); }
     Memory& operator=(Memory&& other) noexcept {
         std::swap(gpus_, other.gpus_), std::swap(device_, other.device_), std::swap(at_, other.at_);
-        std::swap(pool_, other.pool_), std::swap(bytes_, other.bytes_);
+        std::swap(pool_, other.pool_);
         return *this;
     }
     ~Memory();
@@ -56,7 +60,6 @@ class Memory {
     int device_ = 0;
     std::byte* at_ = nullptr;
     Pool* pool_ = nullptr;  // nullptr: an allocation of its own
-    std::size_t bytes_ = 0;
 };
 
 }  // namespace tutti::gpu

@@ -143,7 +143,8 @@ bool Program::uses(Place place) const {
 
 Plan Program::plan(std::size_t tile_bytes) {
     if (plan_.scratch_chunks != 0 && tile_bytes > scratch_stride_) {
-        scratch_stride_ = (tile_bytes + 127) / 128 * 128;
+        // At least twice the last one, so that all together are not much more than what is needed now.
+        scratch_stride_ = std::max((tile_bytes + 127) / 128 * 128, 2 * scratch_stride_);
         scratch_.emplace_back(pool_, scratch_stride_ * plan_.scratch_chunks * static_cast<std::size_t>(channels_));
         plan_.scratch = scratch_.back().at();
         plan_.scratch_stride = scratch_stride_;

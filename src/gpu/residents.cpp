@@ -105,7 +105,7 @@ void Residence::recount() {
         most += t->ranks() * t->share_;
         shared = shared || t->ranks() > 1;
     }
-    contended_.store(shared && most > blocks_, std::memory_order_release);
+    contended_ = shared && most > blocks_;
 }
 
 /// Whether the tenant's blocks may be on the device: from the first rank's launch of a call to the end of the last
@@ -149,16 +149,16 @@ bool Residence::makes_room(std::span<const Stay> stays) {
 }
 
 void Residence::enter(std::span<Stay> stays, const std::function<void()>& stop) {
-    const bool contended = contended_.load(std::memory_order_acquire);
     for (;;) {
         {
-            std::unique_lock lock(mutex_, std::defer_lock);
-            if (contended) lock.lock();
-            if (!contended || makes_room(stays)) {
+            const std::lock_guard lock(mutex_);
+            if (!contended_ || makes_room(stays)) {
                 for (Stay& s : stays) {
                     if (s.collective) s.tenant->at(s.seat).begin(s.stream, s.group);
-                    s.counted = contended;
-                    if (contended) ++s.tenant->entering_;
+                    // Counted even while all fit: it may still run when a tenant has come that does not.
+                    s.tenant->blocks_ = std::max(s.tenant->blocks_, s.blocks);
+                    s.counted = true;
+                    ++s.tenant->entering_;
                 }
                 return;
             }
@@ -168,11 +168,12 @@ void Residence::enter(std::span<Stay> stays, const std::function<void()>& stop) 
     }
 }
 
-void Residence::entered(std::span<Stay> stays) {
+void Residence::entered(std::span<Stay> stays, bool launched) {
+    const std::lock_guard lock(mutex_);
     for (Stay& s : stays) {
         if (!std::exchange(s.counted, false)) continue;
-        const std::lock_guard lock(mutex_);
         --s.tenant->entering_;
+        if (s.collective && !launched) s.tenant->at(s.seat).collectives.fetch_sub(1, std::memory_order_acq_rel);
     }
 }
 

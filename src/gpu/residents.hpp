@@ -92,7 +92,7 @@ struct Stay {
     bool counted = false;  // set by enter(): entered() has to undo it
 };
 
-/// The tenants of one device. Owned by them. Any thread may use it; mutex_ guards tenants_ and their counts.
+/// The tenants of one device. Owned by them. Any thread may use it; mutex_ guards what follows it, and tenants' counts.
 class Residence {
   public:
     static std::shared_ptr<Residence> of(Gpus& gpus, int device);
@@ -101,9 +101,10 @@ class Residence {
     LaunchOrder& order() { return order_; }
 
     /// Waits until the device has room for all of `stays` beside what other tenants run. stop: called while waiting;
-    /// throws to give up. The caller launches then and calls entered(), also if a launch has failed.
+    /// throws to give up. The caller launches then and calls entered(), also if a launch has failed. launched: false if
+    /// nothing is enqueued; then nobody waits for what the others would launch.
     void enter(std::span<Stay> stays, const std::function<void()>& stop);
-    void entered(std::span<Stay> stays);
+    void entered(std::span<Stay> stays, bool launched);
 
   private:
     friend class Tenant;
@@ -118,7 +119,7 @@ class Residence {
     LaunchOrder order_;
     std::mutex mutex_;
     std::vector<Tenant*> tenants_;
-    std::atomic<bool> contended_{false};  // a tenant has several ranks, and not all tenants fit at once
+    bool contended_ = false;  // a tenant has several ranks, and not all tenants fit at once
 };
 
 }  // namespace tutti::gpu

@@ -120,6 +120,38 @@ TEST_CASE("GPUs: a user's algorithm") {
     std::filesystem::remove(path);
 }
 
+TEST_CASE("GPUs: scratch of a user's algorithm, for calls that grow little by little, stays within what is there") {
+    ProgramSet set{Collective::all_reduce, 2, 0, {}, 0, {}, {}};
+    for (Rank r = 0; r < 2; ++r) set.programs.push_back(program_for({Collective::all_reduce, r, 2}));
+    set.programs[0].scratch_chunks = 1;
+    set.programs[0].step({recv(1)}, {scratch(0)});
+    set.programs[0].step({input(0), scratch(0)}, {output(0), send(1)}, true);
+    set.programs[1].step({input(0)}, {send(0)});
+    set.programs[1].step({recv(0)}, {output(0)});
+    const std::string path =
+        std::filesystem::temp_directory_path() / ("tutti-gpu-" + std::to_string(getpid()) + ".json");
+    std::ofstream(path) << json_of({"kept", "", {set}, "", 0});
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.programs = path.c_str();
+    config.algorithm = "kept";
+    constexpr std::size_t most = 60'000;
+    GpuWorld world(2, 2, &config);
+    std::filesystem::remove(path);
+    int* data[2];
+    for (int r : {0, 1}) data[r] = reinterpret_cast<int*>(world.gpus().allocate(world.device(r), most * sizeof(int)));
+    const std::size_t before = world.gpus().allocations();
+    world.each([&](int rank, void* stream) {
+        for (std::size_t count = 1000; count <= most; count += 1000) {
+            std::fill_n(data[rank], count, rank + 1);
+            harness::must_succeed(
+                tuttiAllReduce(data[rank], data[rank], count, tuttiInt32, tuttiSum, world.comm(rank), stream), "call");
+            world.gpus().synchronize_stream(stream);
+            harness::check(data[rank][0] == 3 && data[rank][count - 1] == 3, "a sum is wrong");
+        }
+    });
+    CHECK(world.gpus().allocations() == before);
+}
+
 TEST_CASE("GPUs: one thread drives all ranks in a group, on one stream") {
     constexpr int ranks = 4;
     GpuWorld world(ranks, 1);

@@ -156,6 +156,28 @@ TEST_CASE("lending: what tuttiMemFree frees goes to the GPU once the borrower ha
     CHECK(pair.ours.allocations() == before - 1);
 }
 
+TEST_CASE("lending: memory of tuttiMemAllocDevice keeps nothing of communicators that have ended") {
+    Pair pair;
+    auto* const memory = static_cast<std::byte*>(allocate_for_user(0, 4096));
+    REQUIRE(pair.lent(memory) != 0);
+    const std::size_t before = pair.ours.allocations();
+    std::weak_ptr<Ledger> last;
+    for (int communicators = 0; communicators < 3; ++communicators) {
+        const auto ledger = std::make_shared<Ledger>();
+        ledger->expect(seat, std::make_shared<PageMapping>(pair.own.fd()));
+        Lender lender(pair.ours, 0, ledger);
+        CHECK(lender.find(pair.ours.pointee(memory)) == 0);
+        CHECK(last.expired());
+        last = ledger;
+    }
+    CHECK(free_for_user(memory));
+    CHECK(pair.ours.allocations() == before);  // the first one's borrower still has it
+    pair.borrower[0].give_back();
+    free_what_is_back();
+    CHECK(pair.ours.allocations() == before - 1);
+    CHECK(last.expired());
+}
+
 TEST_CASE("lending: memory outlives its communicator's arena, and that its lease, while others have them open") {
     Pair pair;
     auto ledger = std::make_shared<Ledger>();

@@ -46,7 +46,7 @@ class Processes {
                                                "MASTER_PORT=" + port,
                                                "TASK=" + task,
                                                "WHERE=" + where};
-            if (task == "order") variables.push_back("TUTTI_LAUNCH_ORDER_IMPLICIT=1");
+            if (task.starts_with("order")) variables.push_back("TUTTI_LAUNCH_ORDER_IMPLICIT=1");
             if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
             if (where == "hosts") {
                 bootstrap::Address here = bootstrap::rendezvous_interface();
@@ -358,6 +358,43 @@ void keep_order(Self& self, bool as_graphs) {
     self.gpus.destroy_stream(streams[1]);
 }
 
+/// Threads, each with the two ranks of a communicator, which every other one has on the same GPUs in the other order.
+void keep_order_of_threads(Self& self) {
+    alarm(60);  // if they wait for each other, they do so for ever
+    constexpr std::size_t threads = 4;
+    tuttiComm_t comms[threads][2] = {};
+    for (std::size_t t = 0; t < threads; ++t) {
+        const int first = t % 2, devices[] = {first, 1 - first};
+        harness::must_succeed(tuttiCommInitAll(comms[t], 2, devices), "init");
+    }
+    harness::run(threads, [&](int thread) {
+        const int first = thread % 2;
+        void* streams[2];
+        int* data[2];
+        for (int r : {0, 1}) {
+            const int device = r == 0 ? first : 1 - first;
+            streams[r] = self.gpus.make_stream(device);
+            data[r] = reinterpret_cast<int*>(self.gpus.allocate(device, sizeof(int)));
+            *data[r] = 1;
+        }
+        constexpr int calls = harness::sanitized ? 300 : 3000;
+        for (int call = 0; call < calls; ++call) {
+            harness::must_succeed(tuttiGroupStart(), "start");
+            for (int r : {0, 1})
+                harness::must_succeed(tuttiAllReduce(data[r], data[r], 1, tuttiInt32, tuttiMax,
+                                                     comms[static_cast<std::size_t>(thread)][r], streams[r]),
+                                      "all-reduce");
+            harness::must_succeed(tuttiGroupEnd(), "end");
+        }
+        for (void* stream : streams) {
+            self.gpus.synchronize_stream(stream);
+            self.gpus.destroy_stream(stream);
+        }
+    });
+    for (const auto& its : comms)
+        for (tuttiComm_t comm : its) harness::must_succeed(tuttiCommDestroy(comm), "destroy");
+}
+
 /// All-reduces for ever, until the library says that rank 1 has died, which it does after a while.
 void outlive_rank_1(Self& self) {
     std::vector<std::byte> host(4096);
@@ -562,6 +599,7 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "collectives") run_collectives(self);
     if (self.task == "outlive") outlive_rank_1(self);
     if (self.task == "order") keep_order(self, false), keep_order(self, true);
+    if (self.task == "order of threads") keep_order_of_threads(self);
     if (self.task == "explain") explain_without_rank_1(self);
     if (self.task.starts_with("lend")) lend(self);
     if (self.task == "symmetric") keep_promise(self);
@@ -607,6 +645,11 @@ TEST_CASE("GPUs: where all ranks have promised to have buffers in windows, messa
 TEST_CASE("GPUs: kernels of several communicators, and graphs, find room in the order of their launches") {
     Processes ranks(2, "order", "joined GPUs");
     for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
+}
+
+TEST_CASE("GPUs: threads that launch on the same GPUs, in several orders of their ranks, do not wait for each other") {
+    Processes ranks(1, "order of threads", "joined GPUs");
+    CHECK(ranks.wait(0) == 0);
 }
 
 TEST_CASE("GPUs: ranks put to windows of other processes") {

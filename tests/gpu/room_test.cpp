@@ -1,5 +1,6 @@
 // Blocks wait for blocks of other ranks, so all that wait for each other must find room on a device at the same time.
 // The emulated ones run only as many at a time as they say.
+#include "comm/gpu_side.hpp"
 #include "gpu/pool.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
@@ -66,26 +67,22 @@ class Exchange {
     const Ints out_, in_;
 };
 
-/// Two communicators of the same threads, on streams of their own.
-struct Pair {
-    /// config: of the second one.
-    explicit Pair(int ranks, int blocks, const tuttiConfig_t* config = nullptr)
-        : first(ranks, 1, nullptr, blocks), second(comms_of(ranks, config)) {
-        for (int r = 0; r < ranks; ++r) streams.push_back(first.gpus().make_stream(0));
+/// A communicator of ranks on the first device, beside others there, each with a stream of its own.
+struct Other {
+    Other(int ranks, harness::EmulatedGpus& those, const tuttiConfig_t* config = nullptr)
+        : gpus(those), comms(comms_of(ranks, config)) {
+        for (int r = 0; r < ranks; ++r) streams.push_back(gpus.make_stream(0));
     }
-    ~Pair() {
-        for (void* stream : streams) first.gpus().destroy_stream(stream);
-        for (tuttiComm_t comm : second) tuttiCommDestroy(comm);
+    ~Other() {
+        for (void* stream : streams) gpus.destroy_stream(stream);
+        for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
     }
-    void synchronize(int rank) {
-        first.gpus().synchronize_stream(first.stream(rank));
-        first.gpus().synchronize_stream(stream(rank));
-    }
+    Other(const Other&) = delete;
     void* stream(int rank) const { return streams[static_cast<std::size_t>(rank)]; }
-    tuttiComm_t comm(int rank) const { return second[static_cast<std::size_t>(rank)]; }
+    tuttiComm_t comm(int rank) const { return comms[static_cast<std::size_t>(rank)]; }
 
-    GpuWorld first;
-    std::vector<tuttiComm_t> second;
+    harness::EmulatedGpus& gpus;
+    std::vector<tuttiComm_t> comms;
     std::vector<void*> streams;
 
   private:
@@ -101,6 +98,33 @@ struct Pair {
                 tuttiCommInitRankConfig(&comms[static_cast<std::size_t>(rank)], ranks, id, rank, &own), "init");
         });
         return comms;
+    }
+};
+
+/// Two communicators of the same threads, on streams of their own.
+struct Pair {
+    /// config: of the second one.
+    explicit Pair(int ranks, int blocks, const tuttiConfig_t* config = nullptr)
+        : first(ranks, 1, nullptr, blocks), second(ranks, first.gpus(), config) {}
+    void synchronize(int rank) {
+        first.gpus().synchronize_stream(first.stream(rank));
+        first.gpus().synchronize_stream(stream(rank));
+    }
+    void* stream(int rank) const { return second.stream(rank); }
+    tuttiComm_t comm(int rank) const { return second.comm(rank); }
+
+    GpuWorld first;
+    Other second;
+};
+
+/// GPUs on which all launches of the interpreter but the first `good` ones fail.
+struct Failing : harness::EmulatedGpus {
+    using EmulatedGpus::EmulatedGpus;
+    std::atomic<int> good = 1'000'000;
+    void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
+                void* stream) override {
+        if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
+        EmulatedGpus::launch(device, type, channels, jobs, launch, stream);
     }
 };
 
@@ -167,6 +191,28 @@ TEST_CASE("GPUs, their room: a collective of more ranks than a launch serves, on
     for (const Ints& d : data) CHECK(d.at()[7] == ranks * (ranks - 1) / 2 + 7 * ranks);
 }
 
+TEST_CASE("GPUs, their room: what needs a stream more gets one that no other capture has") {
+    harness::EmulatedGpus gpus(1);
+    gpu::use_gpus(&gpus);
+    {
+        GpuSide side(0, 1);
+        void* const user = gpus.make_stream(0);
+        void* const first = side.spare_stream(0, user);
+        void* const second = side.spare_stream(1, user);
+        CHECK(first != second);
+        CHECK(side.spare_stream(0, user) == first);
+        gpus.begin_capture(first);  // as it becomes a branch of one
+        CHECK(side.spare_stream(0, user) == second);
+        void* const third = side.spare_stream(1, user);
+        CHECK((third != first && third != second));
+        CHECK(side.spare_stream(0, first) == first);
+        gpus.end_capture(first);
+        CHECK(side.spare_stream(0, user) == first);
+        gpus.destroy_stream(user);
+    }
+    gpu::use_gpus(nullptr);
+}
+
 TEST_CASE("GPUs, their room: communicators that don't fit side by side take turns, in groups and without") {
     constexpr int ranks = 3;
     constexpr std::size_t count = 50'000;
@@ -206,6 +252,57 @@ TEST_CASE("GPUs, their room: a group whose first half alone found room fails its
     pair.synchronize(1);
 }
 
+TEST_CASE("GPUs: a group of which one launch fails behind another one fails its communicators") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.timeoutMs = 10'000;
+        const Other first(ranks, gpus, &config), second(ranks, gpus, &config);
+        const Ints a(gpus, 0, count), b(gpus, 0, count);
+        gpus.good = 1;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        add_up(first.comm(0), a, count, first.stream(0));
+        REQUIRE(tuttiAllReduce(b.at(), b.at(), count, tuttiFloat32, tuttiSum, second.comm(0), second.stream(0)) ==
+                tuttiSuccess);
+        CHECK(tuttiGroupEnd() == tuttiUnhandledCudaError);
+        for (const Other* const its : {&first, &second}) {
+            CHECK(error_of(its->comm(0)) == tuttiUnhandledCudaError);
+            CHECK(await_error(its->comm(1)) == tuttiRemoteError);
+        }
+        gpus.synchronize_stream(first.stream(0));
+    }
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs, their room: a call that could not be launched takes none") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 2 * ranks);
+    gpu::use_gpus(&gpus);
+    {
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.timeoutMs = 2000;
+        const Other first(ranks, gpus, &config), second(ranks, gpus, &config);
+        const Ints a(gpus, 0, count);
+        gpus.good = 0;
+        CHECK(tuttiAllReduce(a.at(), a.at(), count, tuttiInt32, tuttiSum, first.comm(0), first.stream(0)) ==
+              tuttiUnhandledCudaError);
+        CHECK(error_of(first.comm(0)) == tuttiSuccess);
+        gpus.good = 1'000'000;
+        for (const Other* const its : {&second, &first})
+            harness::run(ranks, [&](int rank) {
+                const Ints data(gpus, 0, count, 1);
+                add_up(its->comm(rank), data, count, its->stream(rank));
+                gpus.synchronize_stream(its->stream(rank));
+                harness::check(data.at()[count - 1] == ranks, "a sum is wrong");
+            });
+    }
+    gpu::use_gpus(nullptr);
+}
+
 TEST_CASE("GPUs, their room: threads that call communicators in different orders are told so") {
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
@@ -223,6 +320,35 @@ TEST_CASE("GPUs, their room: threads that call communicators in different orders
     REQUIRE(call(pair.first.comm(1), b, pair.first.stream(1)) == tuttiSuccess);  // nothing has happened
     pair.first.gpus().synchronize_stream(pair.first.stream(0));
     pair.first.gpus().synchronize_stream(pair.first.stream(1));
+}
+
+TEST_CASE("GPUs, their room: what began when all had room keeps its own when another communicator comes") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 10'000;
+    GpuWorld world(ranks, 1, &config, 2 * ranks);
+    const Ints a(world.gpus(), 0, count, 1), b(world.gpus(), 0, count, 2);
+    add_up(world.comm(0), a, count, world.stream(0));  // waits for rank 1, on half of the device
+    const Other other(ranks, world.gpus());
+    const int before = world.gpus().launches();
+    std::thread others([&] {
+        harness::run(ranks, [&](int rank) {
+            const Ints data(world.gpus(), 0, count, 1);
+            add_up(other.comm(rank), data, count, other.stream(rank));  // either would take the other half
+            world.gpus().synchronize_stream(other.stream(rank));
+        });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    CHECK(world.gpus().launches() == before);
+    add_up(world.comm(1), b, count, world.stream(1));
+    others.join();
+    for (int rank = 0; rank < ranks; ++rank) {
+        world.gpus().synchronize_stream(world.stream(rank));
+        CHECK(error_of(world.comm(rank)) == tuttiSuccess);
+        CHECK(error_of(other.comm(rank)) == tuttiSuccess);
+    }
+    CHECK(a.at()[count - 1] == 3);
 }
 
 TEST_CASE("GPUs, their room: a communicator of one rank asks for none") {
@@ -286,6 +412,42 @@ TEST_CASE("GPUs, their room: two ranks on one stream are told that one would wai
     world.gpus().synchronize_stream(world.stream(1));
 }
 
+TEST_CASE("GPUs: a launch order knows a capture for as long as it goes on, however many others end meanwhile") {
+    struct Counting : harness::EmulatedGpus {
+        using EmulatedGpus::EmulatedGpus;
+        int edges = 0;
+        void follow(int device, void* event, void* stream) override {
+            ++edges;
+            EmulatedGpus::follow(device, event, stream);
+        }
+    };
+    Counting gpus(1);
+    gpu::LaunchOrder order(gpus, 0);
+    const auto launch = [&](void* stream) {
+        gpu::LaunchOrder::Turn turn(order);
+        turn.before(stream);
+        turn.after(stream);
+    };
+    void* const stream = gpus.make_stream(0);
+    gpus.begin_capture(stream);
+    launch(stream);
+    const bool used_since = GENERATE(false, true);  // otherwise the others are all of one stream
+    std::vector<void*> others;
+    for (int i = 0; i < 40; ++i) {
+        if (used_since || others.empty()) others.push_back(gpus.make_stream(0));
+        gpus.begin_capture(others.back());
+        launch(others.back());
+        gpus.end_capture(others.back());
+        if (used_since && i % 20 == 0) launch(stream);
+    }
+    gpus.edges = 0;
+    launch(stream);
+    CHECK(gpus.edges == 1);
+    gpus.end_capture(stream);
+    for (void* other : others) gpus.destroy_stream(other);
+    gpus.destroy_stream(stream);
+}
+
 TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {
     constexpr std::size_t bytes = 4'000'000;
     for (const int devices : {1, 2}) {
@@ -342,12 +504,12 @@ TEST_CASE("GPUs: a pool's parts are used again, together with their neighbours")
         std::byte* const c = pool.take(256);
         CHECK((b == a + 256 && c == b + 512));
         CHECK(pool.take(1) == nullptr);
-        pool.give_back(b, 257);
+        pool.give_back(b);
         CHECK(pool.take(513) == nullptr);
-        pool.give_back(a, 1);
+        pool.give_back(a);
         CHECK(pool.take(700) == a);
-        pool.give_back(a, 700);
-        pool.give_back(c, 256);
+        pool.give_back(a);
+        pool.give_back(c);
         CHECK(gpus.allocations() == 1);
         const gpu::Memory all(pool, 1024), more(pool, 8), none(pool, 0);
         CHECK(all.at() == a);
