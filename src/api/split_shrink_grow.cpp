@@ -1,6 +1,7 @@
 // Communicators made from others: by split, shrink and grow; revoke, which prepares a failed one for that; and suspend
 // and resume, which bring the same one back.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 
@@ -80,10 +81,14 @@ struct Wish {
     int color, key;
 };
 
-/// What a rank calls others to; valid: 1, or 0 if it has opened no place.
+/// What a rank calls others to. valid: 1, or 0 if it has opened no place; why: then, the beginning of the reason, if it
+/// was to open one.
 struct Call {
     int valid;
-    Invitation invitation;
+    union {
+        Invitation invitation{};
+        char why[sizeof(Invitation)];
+    };
 };
 
 struct Parent {
@@ -126,7 +131,9 @@ std::vector<Call> tell_places(SetupExchange& exchange, const Session& session, b
         } catch (...) {
             trouble = caught();
         }
-    std::vector<Call> all = exchange.all_gather(opened ? Call{1, opened->invitation()} : Call{});
+    Call mine = opened ? Call{1, {opened->invitation()}} : Call{};
+    if (trouble) std::snprintf(mine.why, sizeof mine.why, "%s", trouble->what());
+    std::vector<Call> all = exchange.all_gather(mine);
     if (trouble) throw Error(*trouble);
     return all;
 }
@@ -135,8 +142,8 @@ std::vector<Call> tell_places(SetupExchange& exchange, const Session& session, b
 Identity place_of(const std::vector<Call>& all, Rank opener, const Session& session) {
     const Call& its = all[static_cast<std::size_t>(opener)];
     if (its.valid != 1)
-        fail(tuttiRemoteError, "%s could not open a place where the ranks meet: its own error says why",
-             session.name(opener).c_str());
+        fail(tuttiRemoteError, "%s could not open a place where the ranks meet: %.*s", session.name(opener).c_str(),
+             static_cast<int>(strnlen(its.why, sizeof its.why)), its.why);
     return session.accept(its.invitation);
 }
 
@@ -218,7 +225,7 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 /// The place to which one of the members has invited the newcomers.
 Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
     exchange.begin();
-    const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
+    const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, {mine->invitation()}} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
