@@ -23,12 +23,13 @@
  *      communicator, except for tuttiCommAbort, tuttiCommRevoke and tuttiCommGetAsyncError, which any thread may call
  *      at any time.
  *  (9) No call blocks for ever. If a peer is lost, every pending and later operation gives tuttiRemoteError, which
- *      names the rank; a wait longer than the communicator's time-out gives tuttiTimeout. Once a communicator has
- *      failed, every call on it returns that first error; only Abort, Destroy, Revoke and Shrink are of use then. When
- *      a call has returned an error, or Abort has returned, no other rank reads or writes the call's buffers any more.
- *      There is one exception: if a process of this host is stopped (by a debugger, SIGSTOP) in the middle of such a
- *      copy, the call waits until it goes on or dies, for 10 s or the time-out, whichever is shorter. Then the error's
- *      text (after Abort, a warning) says whose process may still use the buffers.
+ *      names the rank; a wait longer than the communicator's time-out, in which nothing moves on the way to or from the
+ *      peer, gives tuttiTimeout. Once a communicator has failed, every call on it returns that first error; only Abort,
+ *      Destroy, Revoke and Shrink are of use then. When a call has returned an error, or Abort has returned, no other
+ *      rank reads or writes the call's buffers any more. There is one exception: if a process of this host is stopped
+ *      (by a debugger, SIGSTOP) in the middle of such a copy, the call waits until it goes on or dies, for 10 s or the
+ *      time-out, whichever is shorter. Then the error's text (after Abort, a warning) says whose process may still use
+ *      the buffers.
  * (10) A program must not fork() while it holds a communicator, unless the child execs at once.
  * (11) dlclose() does not unload the library, since its threads go on. A library that libtutti.a is linked into needs
  *      -Wl,-z,nodelete: pkg-config --static and tutti::static add it. exit() may be called from any thread at any time.

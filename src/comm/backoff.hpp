@@ -69,7 +69,6 @@ class Backoff {
         }
         return waited < yield_until_;
     }
-    std::chrono::nanoseconds waited() const { return started_ ? Clock::now() - start_ : std::chrono::nanoseconds(0); }
 
   private:
     /// The time since it was first asked.

@@ -134,6 +134,11 @@ bool Connections::has_left(Rank rank) const {
     return session().has_left(rank) && !peer->link->arriving();
 }
 
+std::uint64_t Connections::motion(Rank rank) const {
+    const Peer* const peer = find(rank);
+    return peer == nullptr ? 0 : peer->link->motion();
+}
+
 bool Connections::unread(Rank rank) const {
     const auto reader = static_cast<std::size_t>(rank < this->rank() ? rank : rank - 1);
     const Peer* const peer = find(rank);

@@ -77,6 +77,8 @@ class Connections {
     /// True if the peer will send nothing more and all that it has sent has arrived. (The session may tell that a peer
     /// has left before its last messages arrive.)
     bool has_left(Rank peer) const;
+    /// Link::motion() of the link with the peer; 0 if there is none.
+    std::uint64_t motion(Rank peer) const;
     /// True while the peer has not read everything that this rank has sent to it.
     bool unread(Rank peer) const;
     /// Keeps the arenas of all ranks of this process alive as long as this object, so that what a rank has sent

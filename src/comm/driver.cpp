@@ -6,12 +6,17 @@
 
 #include "base/caught.hpp"
 #include "comm/backoff.hpp"
+#include "comm/standstill.hpp"
 
 namespace tutti {
 namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
+/// What a look has moved: nothing; only something else than the operation, or than some of several operations; or the
+/// operation itself, or all of them.
+enum class Motion { none, elsewhere, own };
 
 /// Keeps helpers out of the open execution while it lives, so that its channels stand still for diagnose().
 class Paused {
@@ -62,48 +67,31 @@ class Work {
     }
     HostExecution* any() { return queues_.empty() ? nullptr : queues_.begin()->second.running; }
 
-    bool progress() {
-        bool moved = !to_itself_.empty();
+    Motion progress() {
+        bool moved = !to_itself_.empty(), stands = false;
         for (const Operation& o : to_itself_)  // the send's buffer is the receive's input
             if (o.collective == Collective::recv) std::memmove(o.output, o.input, o.count * size_of(o.type));
         to_itself_.clear();
         for (auto q = queues_.begin(); q != queues_.end();) {
             Queue& queue = q->second;
-            if (const OneSided* const o = queue.operations.front().one_sided) {
-                moved |= advance(*o, queue);
-                q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
-                continue;
-            }
-            if (queue.running == nullptr) {
-                queue.comparing = comm_.options().check && q->first == 0 && !queue.compared;
-                const Operation& next = queue.operations.front();
-                queue.running = &comm_.begin(queue.comparing ? comm_.comparison().exchange(next) : next);
-                if (queue.running->threads() > 1) begin_sharing(*queue.running);
-            }
-            const bool shared = queue.running->threads() > 1;
-            moved |= queue.running->progress();
-            if (shared) moved |= comm_.crew()->news();
-            if (queue.running->finished()) {
-                if (shared) end_sharing();
-                queue.running = nullptr;
-                if (queue.comparing) comm_.comparison().check();
-                queue.compared = queue.comparing && !compare_only_ && queue.operations.front().moves();
-                if (!queue.compared) queue.operations.pop_front();
-                moved = true;
-            }
+            const OneSided* const o = queue.operations.front().one_sided;
+            const bool its = o != nullptr ? advance(*o, queue) : run(queue, q->first);
+            if (its) queue.still.moved();
+            moved |= its;
+            stands |= !its;
             q = queue.operations.empty() ? queues_.erase(q) : std::next(q);
         }
         moved |= comm_.connections().poll();
         if (finished()) comm_.connections().rest(false);
-        return moved;
+        return !stands ? Motion::own : moved ? Motion::elsewhere : Motion::none;
     }
-    void diagnose(std::chrono::nanoseconds waited) {
+    void diagnose() {
         const Paused alone(sharing_ ? comm_.crew() : nullptr);
         for (auto& [number, queue] : queues_)
             if (queue.running != nullptr)
-                comm_.faults().diagnose(*queue.running, waited);
+                comm_.faults().diagnose(*queue.running, queue.still);
             else if (const OneSided* const o = queue.operations.front().one_sided)
-                comm_.windows().diagnose(*o, waited);
+                comm_.windows().diagnose(*o, queue.still);
     }
 
   private:
@@ -113,11 +101,31 @@ class Work {
         bool comparing = false, compared = false;  // check: `running` is the exchange of calls; it has run
         std::size_t put = 0;                       // bytes done of the one-sided operation at the head
         std::size_t asked = 0;                     // gets at the head that another host was asked for
+        Standstill still = {};                     // of the operation at the head
     };
 
     void begin_sharing(HostExecution& execution) {
         sharing_ = true;
         comm_.crew()->open(execution);
+    }
+    /// Progresses the operation at the head, which is not one-sided, and begins it first if need be; true if it moved.
+    bool run(Queue& queue, int number) {
+        if (queue.running == nullptr) {
+            queue.comparing = comm_.options().check && number == 0 && !queue.compared;
+            const Operation& next = queue.operations.front();
+            queue.running = &comm_.begin(queue.comparing ? comm_.comparison().exchange(next) : next);
+            if (queue.running->threads() > 1) begin_sharing(*queue.running);
+        }
+        const bool shared = queue.running->threads() > 1;
+        bool moved = queue.running->progress();
+        if (shared) moved |= comm_.crew()->news();
+        if (!queue.running->finished()) return moved;
+        if (shared) end_sharing();
+        queue.running = nullptr;
+        if (queue.comparing) comm_.comparison().check();
+        queue.compared = queue.comparing && !compare_only_ && queue.operations.front().moves();
+        if (!queue.compared) queue.operations.pop_front();
+        return true;
     }
     /// Progresses the one-sided operation at the head; true if anything moved. Gets that follow each other are asked
     /// for at once. A put waits for the gets before it, since it may send what they get.
@@ -153,24 +161,31 @@ void sleep_on(Communicator& comm, std::chrono::nanoseconds at_most, Look&& look,
     wake_up.sleeping.store(0, std::memory_order_relaxed);
 }
 
-/// Progresses `work` until it is finished; spins, yields and sleeps while nothing of it moves. work.finished() may
-/// throw.
+/// Where something else moves again and again, what stands still is diagnosed once in so many of these motions. They
+/// are less than a sleep apart.
+constexpr unsigned motions_per_diagnosis = 64;
+
+/// Progresses `work` until it is finished; spins, yields and sleeps while nothing moves. work.finished() may throw.
 template <class Work>
 void look_after(Work& work, Backoff& backoff) {
+    unsigned elsewhere = 0;  // motions elsewhere since the last one of the work's own
     while (!work.finished()) {
-        if (work.progress()) {
+        if (const Motion motion = work.progress(); motion != Motion::none) {
             backoff.reset();
+            elsewhere = motion == Motion::own ? 0 : elsewhere + 1;
+            if (elsewhere % motions_per_diagnosis == motions_per_diagnosis - 1) work.diagnose();
             continue;
         }
         if (backoff.stay_awake(work.execution())) continue;
-        bool news = false;
-        sleep_on(
-            work.wakes(), work.longest_sleep(), [&] { return news = work.progress(); },
-            [&] { return news = work.rest(); });
-        if (news || work.progress_or_diagnose(backoff.waited())) {
-            backoff.reset();
-            work.rouse();
-        }
+        Motion news = Motion::none;
+        const auto look = [&] { return (news = work.progress()) != Motion::none; };
+        const auto rest = [&] { return (news = work.rest() ? Motion::elsewhere : Motion::none) != Motion::none; };
+        sleep_on(work.wakes(), work.longest_sleep(), look, rest);
+        if (news == Motion::none) news = work.progress();
+        if (news != Motion::own) work.diagnose();
+        if (news == Motion::none) continue;
+        backoff.reset();
+        work.rouse();
     }
 }
 
@@ -183,22 +198,24 @@ class Single {
         comm_.faults().check();
         return false;
     }
-    bool progress() {
+    Motion progress() {
         const bool moved = execution_.progress();
-        if (execution_.finished()) return true;
+        if (moved) still_.moved();
+        if (execution_.finished()) return Motion::own;
         const bool polled = comm_.connections().poll(), failed = comm_.faults().failed();
-        return polled || moved || failed;
+        return moved ? Motion::own : polled || failed ? Motion::elsewhere : Motion::none;
     }
     void rouse() const {}
     bool rest() { return comm_.connections().rest(true); }
-    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
-        if (progress()) return true;
-        comm_.faults().diagnose(execution_, waited);
-        return false;
+    void diagnose() {
+        if (!finished()) comm_.faults().diagnose(execution_, still_);
     }
     HostExecution* execution() const { return &execution_; }
     Communicator& wakes() const { return comm_; }
     milliseconds longest_sleep() const { return milliseconds(20); }
+
+  protected:
+    Standstill still_;
 
   private:
     Communicator& comm_;
@@ -212,14 +229,15 @@ class Shared : public Single {
         crew_.open(execution);
     }
     ~Shared() { crew_.close(); }
-    bool progress() {
-        const bool moved = Single::progress();
-        return crew_.news() || moved;
+    Motion progress() {
+        const Motion motion = Single::progress();
+        if (!crew_.news()) return motion;
+        still_.moved();
+        return Motion::own;
     }
-    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
-        if (progress()) return true;
+    void diagnose() {
         const Paused alone(&crew_);
-        return Single::progress_or_diagnose(waited);
+        if (progress() != Motion::own) Single::diagnose();
     }
     void rouse() { crew_.rouse(); }
 
@@ -264,8 +282,8 @@ class SharedThread {
     }
 
     bool finished() const { return work_.empty(); }
-    bool progress() {
-        return look([](Work& w) { return w.progress(); }) || finished();
+    Motion progress() {
+        return look([](Work& w) { return w.progress(); });
     }
     void rouse() {
         for (auto& w : work_)
@@ -276,12 +294,8 @@ class SharedThread {
         for (auto& w : work_) moved |= w->comm().connections().rest(true);
         return moved;
     }
-    bool progress_or_diagnose(std::chrono::nanoseconds waited) {
-        return look([&](Work& w) {
-            if (w.progress()) return true;
-            w.diagnose(waited);
-            return false;
-        });
+    void diagnose() {
+        look([](Work& w) { return w.diagnose(), Motion::none; });
     }
     HostExecution* execution() const { return nullptr; }
     /// The ranks that this thread drives wake each other by running. It can sleep on only one rank's wake-up, so with
@@ -293,24 +307,26 @@ class SharedThread {
     /// Calls act for every batch. A batch whose communicator fails ends; the others go on (they hear of the fault if it
     /// concerns them).
     template <class Act>
-    bool look(Act&& act) {
-        bool moved = false;
+    Motion look(Act&& act) {
+        bool any = false, all = true;
         for (auto w = work_.begin(); w != work_.end();) {
             Communicator& comm = (*w)->comm();
             try {
                 comm.faults().check();
-                moved |= act(**w);
+                const Motion its = act(**w);
+                any |= its != Motion::none;
+                all &= its == Motion::own;
             } catch (...) {
                 (*w)->end_sharing();
                 with_caught([&](const Error& error) { comm.faults().fail(error); });
                 if (!first_) first_ = comm.faults().error();
                 w = work_.erase(w);
-                moved = true;
+                any = true;
                 continue;
             }
             w = (*w)->finished() ? work_.erase(w) : std::next(w);
         }
-        return moved;
+        return all ? Motion::own : any ? Motion::elsewhere : Motion::none;
     }
 
     /// Waits until all batches have their turns. A batch whose communicator fails meanwhile ends at once.
@@ -320,7 +336,7 @@ class SharedThread {
             look([&](Work& w) {
                 // Only the first batch that is outside waits: the turns come in any order.
                 if (all_inside) all_inside = w.await_turn() == TicketLock::Turn::inside;
-                return false;
+                return Motion::none;
             });
         }
     }

@@ -1,6 +1,7 @@
 #include "comm/faults.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 
 #include "base/caught.hpp"
@@ -191,9 +192,16 @@ bool Faults::close_parts(std::span<std::atomic<std::uint32_t>> gates) {
     return gpu_->boards().close(first, static_cast<std::uint32_t>(gates.size()), timeout_);
 }
 
-void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited) const {
-    const HostExecution::Blocked blocked = execution.blocked_on();
+void Faults::diagnose(HostExecution& execution, Standstill& still) const {
+    HostExecution::Blocked blocked;  // the first waiting channel's
+    std::uint64_t motion = 0;
+    const auto note = [&](const HostExecution::Blocked& one) {
+        if (blocked.peer < 0) blocked = one;
+        motion += connections_.motion(one.peer);
+    };
+    execution.blocked_on(std::ref(note));  // by reference, so that it takes no memory
     if (blocked.peer < 0) return;
+    const std::chrono::nanoseconds waited = still.lasted(motion);
     const Program& program = execution.program();
     const bool pair = program.collective == Collective::send || program.collective == Collective::recv;
     const Peer* const peer = connections_.find(blocked.peer);
@@ -211,11 +219,17 @@ void Faults::diagnose(HostExecution& execution, std::chrono::nanoseconds waited)
                     connections_.rank(), call_text(own).c_str(), blocked.peer, call_text(other).c_str(), mine);
     }
     const char* what = blocked.for_message ? "a message from" : "space towards";
-    // What the peer sent before it left may have arrived since the last look.
-    if (connections_.has_left(blocked.peer) && !connections_.poll() && !execution.progress() && !execution.finished())
+    if (connections_.has_left(blocked.peer)) {
+        // What the peer sent before it left may have arrived since the last look.
+        const std::uint64_t before = connections_.motion(blocked.peer);
+        connections_.poll();
+        const bool moved = execution.progress();
+        if (moved) still.moved();
+        if (moved || execution.finished() || connections_.motion(blocked.peer) != before) return;
         fail_by(blocked.peer, tuttiRemoteError,
                 "rank %d waits for %s rank %d in %s, which has destroyed its communicator", connections_.rank(), what,
                 blocked.peer, std::string(name_of(program.collective)).c_str());
+    }
     if (waited < timeout_) return;
     const std::string theirs = connections_.last_call_of(blocked.peer);
     const std::string where = peer == nullptr ? "" : peer->link->describe();

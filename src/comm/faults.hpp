@@ -10,6 +10,7 @@
 
 #include "comm/connections.hpp"
 #include "comm/gpu_side.hpp"
+#include "comm/standstill.hpp"
 
 namespace tutti {
 
@@ -50,9 +51,9 @@ class Faults {
     /// If a kernel has given up: hear_verdict(), then fail() with the fault, then throws it.
     void throw_verdict();
 
-    /// For an execution that has waited long. Throws if what it waits for can't come: the peer has left, the peer calls
-    /// something else, or `waited` exceeds the time-out.
-    void diagnose(HostExecution& execution, std::chrono::nanoseconds waited) const;
+    /// For an execution that waits. Throws if what it waits for can't come: the peer has left, the peer calls something
+    /// else, or `still`, which is the execution's, has lasted for the time-out.
+    void diagnose(HostExecution& execution, Standstill& still) const;
 
     /// Closes these gates of this rank's page and waits for peers inside. False if a peer may still write to a window.
     bool close_parts(std::span<std::atomic<std::uint32_t>> gates);

@@ -388,8 +388,13 @@ void Windows::diagnose_sent(const OneSided& o, std::chrono::nanoseconds waited) 
             connections_.told_by(o.peer).c_str());
 }
 
-void Windows::diagnose(const OneSided& o, std::chrono::nanoseconds waited) {
-    if (o.kind != OneSided::Kind::wait) return diagnose_sent(o, waited);
+void Windows::diagnose(const OneSided& o, Standstill& still) {
+    if (o.kind != OneSided::Kind::wait) return diagnose_sent(o, still.lasted(connections_.motion(o.peer)));
+    std::uint64_t motion = 0;
+    for (const OneSided::Wanted& wanted : o.wanted)
+        if (const std::uint64_t come = arrived(wanted); come < wanted.count)
+            motion += come + connections_.motion(wanted.peer);
+    const std::chrono::nanoseconds waited = still.lasted(motion);
     for (const OneSided::Wanted& wanted : o.wanted) {
         if (arrived(wanted) >= wanted.count) continue;
         // A peer's signals come before the news that it has left: look for them once more after that.

@@ -55,7 +55,7 @@ class Windows {
     /// the peer has given up or closed its part.
     bool advance(const OneSided& operation, std::size_t& done);
     /// As Faults::diagnose().
-    void diagnose(const OneSided& operation, std::chrono::nanoseconds waited);
+    void diagnose(const OneSided& operation, Standstill& still);
 
   private:
     struct Told;

@@ -69,6 +69,7 @@ class FaultyLink : public Link {
         return std::ranges::any_of(pipes_, carries) || link_->pending();
     }
     bool arriving() override { return link_->arriving(); }
+    std::uint64_t motion() override { return link_->motion(); }
     std::string describe() override { return link_->describe(); }
 
   private:

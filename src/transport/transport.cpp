@@ -19,6 +19,7 @@ class CopyingLink : public Link {
     RankPage* page() override { return link_->page(); }
     bool pending() override { return link_->pending(); }
     bool arriving() override { return link_->arriving(); }
+    std::uint64_t motion() override { return link_->motion(); }
     std::string describe() override { return link_->describe(); }
 
   private:

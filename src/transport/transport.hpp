@@ -68,6 +68,10 @@ class Link {
     /// Whether something that the peer sent before it left may still be on its way here.
     virtual bool arriving() { return false; }
 
+    /// A number that changes with all that moves between the two ranks, in either direction, also parts of messages.
+    /// The same at every call where the ranks see each other's memory: nothing is ever on its way there.
+    virtual std::uint64_t motion() { return 0; }
+
     /// The peer's name and addresses, for error texts; empty if it is on this host.
     virtual std::string describe() { return {}; }
 };

@@ -210,7 +210,7 @@ FUZZ_TARGET(shared_memory) {
                     break;
                 default:
                     execution.progress();
-                    execution.blocked_on();
+                    execution.blocked_on([](const HostExecution::Blocked&) {});
                     execution.waits_for_other_cores(1);
             }
         }

@@ -183,15 +183,14 @@ bool HostExecution::progress_if_free(HostChannel& channel) {
     return moved;
 }
 
-HostExecution::Blocked HostExecution::blocked_on() const {
+void HostExecution::blocked_on(const std::function<void(const Blocked&)>& see) const {
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
         if (!l.claim()) continue;  // another thread is advancing it
         const Blocked b = l.blocked_on();
         l.give_back();
-        if (b.peer >= 0) return b;
+        if (b.peer >= 0) see(b);
     }
-    return {};
 }
 
 bool HostExecution::waits_for_other_cores(std::int32_t core) const {

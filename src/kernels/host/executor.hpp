@@ -72,8 +72,9 @@ class HostExecution {
         int channel = 0;
         Cursor at;
     };
-    /// What the first waiting channel waits for, without the channels that other threads are at.
-    Blocked blocked_on() const;
+    /// Calls see() with what each waiting channel waits for, in their order, without the channels that other threads
+    /// are at.
+    void blocked_on(const std::function<void(const Blocked&)>& see) const;
 
     /// True if the job waits only for ranks that last ran on other cores than `core` (numbered as in WakeUp::core).
     /// False for jobs that threads share.

@@ -12,6 +12,7 @@
 // ranks, messages and credits go by an endpoint of that network, and the sockets introduce its two ends to each other.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -115,6 +116,16 @@ class Ends : public Recipient {
     /// Tells the peer that this rank leaves the link.
     void say_bye();
 
+    /// Counts what one of the functions above has moved. Any thread that calls these. Returns `moved`.
+    bool noted(bool moved) {
+        if (moved) motions_.fetch_add(1, std::memory_order_relaxed);
+        return moved;
+    }
+    /// As Link::motion(). What the kernel has taken moves on until the peer's kernel has acknowledged it.
+    std::uint64_t motion() const {
+        return (motions_.load(std::memory_order_relaxed) << 32) - sockets_.unacknowledged();
+    }
+
     bool pending() const;  // something that this rank sent was not handed to the kernel or the adapter yet
     bool arriving();       // the peer was connected, and its farewell has not arrived
     bool owes() const;     // credits are due
@@ -171,6 +182,7 @@ class Ends : public Recipient {
     Introduction introduction_;              // of endpoint_
     Failover failover_;
     Boards boards_;
+    std::atomic<std::uint64_t> motions_{0};
     std::mutex receiving_;  // guards begin() and finish() where several Turns receive
     struct Ending {
         bool in_peace = false;                // the peer has said bye

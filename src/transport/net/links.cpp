@@ -128,7 +128,7 @@ bool Links::move() {
     bool moved = push();  // first, since a peer waits for it, and to hear takes a system call
     hear();
     for (Ends* const ends : ends_) {
-        moved |= ends->move();
+        moved |= ends->noted(ends->move());
         if (ends->wants_endpoint()) moved |= introduce(*ends);
         if (ends->take_dial()) needs_.dial(ends->peer(), ends->healing().round(), ends->healing().pause(Clock::now()));
         if (ends->waits_for_peer() && session_->has_left(ends->peer())) ends->lose("it has left");
@@ -138,7 +138,7 @@ bool Links::move() {
 
 bool Links::glance() {
     bool moved = false;
-    for (Ends* const ends : ends_) moved |= ends->glance();
+    for (Ends* const ends : ends_) moved |= ends->noted(ends->glance());
     return note(moved);
 }
 
@@ -150,7 +150,7 @@ bool Links::note(bool moved) {
 
 bool Links::push() {
     bool moved = false;
-    for (Ends* const ends : ends_) moved |= ends->push();
+    for (Ends* const ends : ends_) moved |= ends->noted(ends->push());
     return moved;
 }
 

@@ -65,6 +65,13 @@ bool Sockets::has_unsent() const {
     return std::ranges::any_of(streams_, [](const auto& stream) { return stream && !stream->is_empty(); });
 }
 
+std::uint64_t Sockets::unacknowledged() const {
+    std::uint64_t bytes = 0;
+    for (const auto& stream : streams_)
+        if (stream) bytes += stream->unacknowledged();
+    return bytes;
+}
+
 bool Sockets::receive(Recipient& to) {
     bool moved = false;
     for (const auto& stream : streams_)

@@ -38,6 +38,8 @@ class Sockets {
     /// nullptr if there is none yet.
     tcp::Stream* of(Channel& channel, bool others) const;
     bool has_unsent() const;
+    /// As tcp::Stream's, of all of them.
+    std::uint64_t unacknowledged() const;
     bool receive(Recipient& to);
     /// Leaves trouble of a socket for later.
     bool send();

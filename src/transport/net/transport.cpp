@@ -64,6 +64,10 @@ class NetLink : public Link {
         const auto lock = engine_->lock_soon();
         return !lock || ends_.arriving();
     }
+    std::uint64_t motion() override {
+        const auto lock = engine_->lock_soon();
+        return lock ? ends_.motion() : 0;
+    }
     std::string describe() override {
         const auto lock = engine_->lock_soon();
         return lock ? ends_.describe() : "by a network plugin of which a call does not return";

@@ -30,7 +30,8 @@ bool Ends::Turn::take() {
         moved |= channel->send(stream, nullptr);
     }
     moved |= stream.receive(*this);
-    return stream.send() || moved;
+    moved |= stream.send();
+    return ends_->noted(moved);
 }
 
 /// A channel's frames come by its own socket, so this thread alone uses the channel. All else is shared: hold

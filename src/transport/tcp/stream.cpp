@@ -1,6 +1,8 @@
 #include "transport/tcp/stream.hpp"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include <cerrno>
@@ -72,6 +74,11 @@ bool Stream::send() {
         budget -= count;
     }
     return moved;
+}
+
+std::uint32_t Stream::unacknowledged() const {
+    int bytes = 0;
+    return ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::uint32_t>(bytes) : 0;
 }
 
 void Stream::end(int error) {

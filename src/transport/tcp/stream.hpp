@@ -27,6 +27,9 @@ class Stream : public net::Endpoint {
     }
     bool is_empty() const override { return outbox_.is_empty(); }
 
+    /// How many bytes the kernel has taken and the peer's kernel has not acknowledged yet.
+    std::uint32_t unacknowledged() const;
+
     /// Whether there is nothing to send and nothing known to have arrived, while the connection stands.
     bool idle() const { return outbox_.is_empty() && !readable_ && !unread_ && trouble().empty(); }
 
