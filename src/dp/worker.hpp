@@ -87,7 +87,7 @@ class Latest {
     }
     void issued(std::uint64_t job) {
         std::lock_guard lock(mutex_);
-        std::ranges::rotate(jobs_, jobs_.begin() + 1);
+        std::rotate(jobs_.begin(), jobs_.begin() + 1, jobs_.end());
         jobs_.back() = job;
     }
     /// The job to wait for so that at most `bound` of the kind are under way; 0 if there were no more.
