@@ -81,15 +81,13 @@ struct Wish {
     int color, key;
 };
 
-/// What a rank calls others to. valid: 1, or 0 if it has opened no place; why: then, the beginning of the reason, if it
-/// was to open one.
+/// What a rank calls others to. valid: 1, or 0 if it has opened no place. why: the reason, if it was to open one.
 struct Call {
-    int valid;
-    union {
-        Invitation invitation{};
-        char why[sizeof(Invitation)];
-    };
+    int valid = 0;
+    Invitation invitation{};
+    char why[180]{};  // cut off, so that a call fits into an exchange
 };
+static_assert(sizeof(Call) <= 256, "see Session::exchange");
 
 struct Parent {
     tuttiComm& handle;
@@ -131,7 +129,7 @@ std::vector<Call> tell_places(SetupExchange& exchange, const Session& session, b
         } catch (...) {
             trouble = caught();
         }
-    Call mine = opened ? Call{1, {opened->invitation()}} : Call{};
+    Call mine = opened ? Call{1, opened->invitation()} : Call{};
     if (trouble) std::snprintf(mine.why, sizeof mine.why, "%s", trouble->what());
     std::vector<Call> all;
     try {
@@ -230,7 +228,7 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
 /// The place to which one of the members has invited the newcomers.
 Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
     exchange.begin();
-    const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, {mine->invitation()}} : Call{});
+    const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
     for (const Call& one : all)
         if (one.valid == 1) return parent.session().accept(one.invitation);
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");

@@ -267,9 +267,9 @@ double Group::simulate_end() {
     if (depth_ > 1) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd inside of another group: only the outermost one");
     --depth_;
     const std::vector<Issued> calls = std::exchange(calls_, {});
-    const std::vector<Join> joins = std::exchange(joins_, {});
+    const bool makes = !std::exchange(joins_, {}).empty();
     const std::optional<Error> refused = std::exchange(refused_, std::nullopt);
-    if (std::exchange(begun_, false) || !joins.empty())
+    if (std::exchange(begun_, false) || makes)
         fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd: the group makes communicators, which has no price");
     if (refused) throw *refused;
     struct Load {

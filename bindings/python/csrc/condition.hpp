@@ -1,5 +1,6 @@
 // A condition variable whose timed waits follow the steady clock. Those of the C++ library do so only with glibc 2.30
-// and later: with an older one they end at a time of the wall clock, and if that is set back, as much later.
+// and later: with an older one they end at a time of the wall clock, and if that is set back, as much later. (The
+// library's own, base/condition.hpp, is out of reach: the bindings stand over tutti.h alone.)
 #pragma once
 #include <pthread.h>
 #include <time.h>
