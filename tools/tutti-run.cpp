@@ -79,6 +79,7 @@ class Job {
         for (Rank& rank : ranks_)
             for (Output& output : rank.outputs) output.finish(writable_);
         guard_.stop();
+        close(reports_);
         if (failure_) return failure_->code;
         return borne_ && !succeeded_ ? borne_->code : 0;
     }
@@ -103,20 +104,25 @@ class Job {
         std::signal(SIGPIPE, SIG_IGN);  // a closed output ends the ranks that write to it, see Output
     }
 
+    /// Does not wait until the ranks have become CMD: that may take long where its file is on another host.
     void start_all() {
-        int report[2];  // carries a rank's errno if it can't become CMD; its closing says that all have
+        int report[2];
         if (pipe2(report, O_CLOEXEC) != 0) die("cannot make a pipe");
+        reports_ = report[0];
+        fcntl(reports_, F_SETFL, O_NONBLOCK);
         cores_ = tutti::cores_of_caller();
         if (cores_.empty()) die("cannot read the cores of this process");
         for (int r = 0; r < options_.ranks && !failure_; ++r) start(r, report[1]);
         close(report[1]);
+    }
+
+    /// A rank that can't become CMD reports that before it ends.
+    void take_report() {
         StartError failed;
-        if (read(report[0], &failed, sizeof failed) == sizeof failed) {
-            const int code = failed.error == ENOENT ? exit_not_found : exit_not_executable;
-            fail({code, "cannot run '" + options_.command[0] + "': " + std::strerror(failed.error)});
-            stop_at_ = kill_at_ = Clock::now();
-        }
-        close(report[0]);
+        if (read(reports_, &failed, sizeof failed) != sizeof failed) return;
+        const int code = failed.error == ENOENT ? exit_not_found : exit_not_executable;
+        fail({code, "cannot run '" + options_.command[0] + "': " + std::strerror(failed.error)});
+        stop_at_ = kill_at_ = Clock::now();
     }
 
     void start(int r, int report) {
@@ -252,6 +258,7 @@ class Job {
             waitpid(info.si_pid, nullptr, 0);
             info.si_pid = 0;
         }
+        take_report();
         std::stable_sort(failed.begin(), failed.end(), [](const auto& a, const auto& b) {
             return (a.second.si_code != CLD_EXITED) > (b.second.si_code != CLD_EXITED);
         });
@@ -314,6 +321,7 @@ class Job {
     const Options& options_;
     std::vector<Rank> ranks_;
     std::vector<int> cores_;
+    int reports_ = -1;  // StartErrors come here
     Guard guard_;
     sigset_t original_mask_{};
     int signals_ = -1;
