@@ -40,6 +40,7 @@ using Deadline = std::optional<Clock::time_point>;
 
 // Time for the ranks to print their own error after one of them failed, and then to leave after SIGTERM.
 constexpr auto grace = std::chrono::seconds(2);
+constexpr int most_kills = 5;  // SIGKILLs, a grace apart: who waits in the kernel may not end even then
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 struct Rank {
@@ -153,6 +154,7 @@ class Job {
     /// The child's way from fork to CMD.
     [[noreturn]] void become(int r, std::array<int, 2> outputs, pid_t parent, int report) {
         setpgid(0, 0);
+        guard_.forget();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);  // it died before the line above
         std::signal(SIGPIPE, SIG_DFL);
@@ -306,6 +308,7 @@ class Job {
             return;
         }
         if (kill_at_ && now >= *kill_at_) {
+            if (kills_++ == most_kills) return leave_behind();
             signal_all(SIGKILL);
             kill_at_ = now + grace;
         } else if (!kill_at_ && stop_at_ && now >= *stop_at_) {
@@ -318,6 +321,11 @@ class Job {
         }
     }
 
+    void leave_behind() {
+        say("rank %s does not end, not even by SIGKILL; tutti-run does", running_ranks().c_str());
+        for (Rank& rank : ranks_) rank.running = false;
+    }
+
     const Options& options_;
     std::vector<Rank> ranks_;
     std::vector<int> cores_;
@@ -325,6 +333,7 @@ class Job {
     Guard guard_;
     sigset_t original_mask_{};
     int signals_ = -1;
+    int kills_ = 0;  // SIGKILLs so far
     bool asked_to_end_ = false;
     bool overdue_ = false;  // --timeout has passed
     std::optional<Failure> failure_;

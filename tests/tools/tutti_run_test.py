@@ -259,6 +259,21 @@ class Signals(unittest.TestCase):
                 finally:
                     job.kill()
 
+    def test_ranks_that_nothing_ends(self):
+        """As those that wait in the kernel."""
+        job = subprocess.Popen([TUTTI_RUN, "-n", "2", "--timeout", "0.1", "true"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=dict(os.environ, LD_PRELOAD=NEVER_EXEC,
+                                                                           NEVER_KILLED="1"))
+        self.assertTrue(wait_until(lambda: len(children(job.pid)) == 3))
+        ranks = children(job.pid)
+        try:
+            code, _, said = self.finish(job)
+        finally:
+            job.kill()
+        self.assertEqual(code, 124, said)
+        self.assertIn("rank 0, 1 does not end, not even by SIGKILL", said)
+        self.assertTrue(wait_until(lambda: not any(map(alive, ranks))))  # they go with their parent
+
     def test_nothing_outlives_a_killed_tutti_run(self):
         job, pids = self.start_and_learn_pids("sleep 60 & echo $!; wait")
         pids += [int(job.stdout.readline()) for _ in range(2)]
