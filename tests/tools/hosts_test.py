@@ -238,6 +238,21 @@ class Tuned(OnHosts):
                                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(alone.returncode, 0, alone.stderr)
 
+    def test_what_is_not_measured_anew_stays(self):
+        def sizes_after(*arguments):
+            command = [TUNE, "--quiet", "--seconds", "0.0001", "--transport", "local", "--out", self.file, *arguments]
+            alone = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual(alone.returncode, 0, alone.stderr)
+            with open(self.file) as file:
+                return {(curve["op"], curve["ranks"]): [size for size, _ in curve["microseconds"]]
+                        for curve in json.load(file)["measured"]}
+        expected = {("barrier", 2): [0]}
+        self.assertEqual(sizes_after("-n", "2", "--op", "barrier"), expected)
+        expected["broadcast", 2] = [8, 16, 32]
+        self.assertEqual(sizes_after("-n", "2", "--op", "broadcast", "--max-power", "5"), expected)
+        expected["broadcast", 3] = [8]
+        self.assertEqual(sizes_after("-n", "2", "3", "--op", "broadcast", "--max-power", "3"), expected)
+
     def test_where_there_is_one_host(self):
         done = self.tune("--hosts", "1", "--ranks", "2")
         self.refused(done, "all ranks are on one host. Start tutti-tune as ranks of several hosts")
