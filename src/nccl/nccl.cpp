@@ -1,6 +1,7 @@
 // libnccl.so.2: NCCL's functions over Tutti's public C API alone. docs/nccl.md says how far each one is supported. This
 // file has communicators, groups and errors.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "nccl/shared.hpp"
@@ -16,6 +17,21 @@ namespace tutti::nccl {
 namespace {
 
 thread_local std::string refused;
+
+/// The calling thread's group.
+struct Group {
+    int depth = 0;
+    ncclComm* unmade = nullptr;  // that get their communicators when it ends, by ncclComm::next
+};
+thread_local Group group;
+
+/// The group has ended with `result`: tells it to those that it has made no communicators for.
+void settle(ncclResult_t result) {
+    while (ncclComm* const comm = group.unmade) {
+        group.unmade = comm->next;
+        comm->failed = result;
+    }
+}
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
     tuttiUniqueId same;
@@ -33,8 +49,17 @@ ncclResult_t made(ncclComm_t* comm, Make&& make) {
         delete handle;
         return result;
     }
+    if (handle->inner == nullptr) handle->next = std::exchange(group.unmade, handle);
     *comm = handle;
     return result;
+}
+
+/// Frees a handle whose group has made no communicator for it.
+ncclResult_t give_back(ncclComm* handle, const char* function) {
+    if (handle->failed == ncclInProgress)
+        return refuse(ncclInvalidUsage, std::string(function) + ": the communicator is made when its group ends");
+    delete handle;
+    return ncclSuccess;
 }
 
 /// made() for a communicator made from `parent`. It gets the parent's device and, if none is given, its config.
@@ -105,8 +130,8 @@ NCCL_API(const char*, ncclGetLastError, (ncclComm_t comm)) {
 NCCL_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
     if (comm == nullptr || error == nullptr)
         return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: an argument is NULL");
-    if (comm->inner == nullptr) {  // its group has not ended
-        *error = ncclInProgress;
+    if (comm->inner == nullptr) {
+        *error = comm->failed;
         return ncclSuccess;
     }
     tuttiResult_t state = tuttiSuccess;
@@ -160,6 +185,7 @@ NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommDestroy");
     const ncclResult_t result = converted(tuttiCommDestroy(comm->inner));
     if (result != ncclInvalidUsage) delete comm;  // it is still being made: ncclCommAbort ends that
     return result;
@@ -167,6 +193,7 @@ NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommAbort");
     return converted(tuttiCommAbort(comm->inner));  // the handle is kept: other threads may be inside operations
 }
 
@@ -242,11 +269,15 @@ NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t sta
 }
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
-    return converted(tuttiGroupStart());
+    const ncclResult_t result = converted(tuttiGroupStart());
+    if (result == ncclSuccess) ++group.depth;
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
-    return converted(tuttiGroupEnd());
+    const ncclResult_t result = converted(tuttiGroupEnd());
+    if (group.depth > 0 && --group.depth == 0) settle(result);
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
@@ -255,6 +286,7 @@ NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
                       "ncclGroupSimulateEnd: the ncclSimInfo_t was not initialized with NCCL_SIM_INFO_INITIALIZER");
     tuttiSimInfo_t same = TUTTI_SIM_INFO_INITIALIZER;
     const ncclResult_t result = converted(tuttiGroupSimulateEnd(&same));
+    if (group.depth == 1) settle(result), group.depth = 0;  // inside of another group nothing ends
     if (result == ncclSuccess && info != nullptr) info->estimatedTime = same.estimatedTime;
     return result;
 }

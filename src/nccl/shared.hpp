@@ -11,9 +11,12 @@
     extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) result name parameters; \
     extern "C" __attribute__((visibility("default"))) result p##name parameters
 
-/// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made.
+/// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made; if it stays
+/// NULL then, `failed` says why.
 struct ncclComm {
     tuttiComm_t inner = nullptr;
+    ncclResult_t failed = ncclInProgress;  // so far
+    ncclComm* next = nullptr;              // that the same group makes
 };
 
 struct ncclWindow_vidmem {
