@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "base/log.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 using abi::Result;
 
-/// The log function that plugins get. level: NCCL's: 2 is a warning, 5 a trace.
+/// The log function that plugins get, which are C and take no exceptions. level: NCCL's: 2 is a warning, 5 a trace.
 void log_for_plugin(int level, unsigned long, const char* file, int line, const char* format, ...) {
     const Level ours = level <= 2 ? Level::warn : level >= 5 ? Level::trace : Level::info;
     if (format == nullptr || !logs(ours)) return;
@@ -24,8 +25,9 @@ void log_for_plugin(int level, unsigned long, const char* file, int line, const 
     va_start(arguments, format);
     std::vsnprintf(said, sizeof said, format, arguments);
     va_end(arguments);
-    const std::string where = file == nullptr ? "" : std::string(file).substr(std::string(file).rfind('/') + 1);
-    log(ours, "network plugin, %s:%d: %s", where.c_str(), line, said);
+    const char* const folder_end = file == nullptr ? nullptr : std::strrchr(file, '/');
+    const char* const where = file == nullptr ? "" : folder_end == nullptr ? file : folder_end + 1;
+    log(ours, "network plugin, %s:%d: %s", where, line, said);
 }
 
 Result no_profile(void**, int, void*, std::int64_t, void*) {
