@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/os.hpp"
@@ -62,17 +63,19 @@ class Adapted : public Plugin {
 
     std::shared_ptr<void> context() override {
         if constexpr (has_contexts) {
-            const std::lock_guard lock(start_mutex());
-            void* made = nullptr;
+            auto end = [finalize = t_.finalize,
+                        complaint = failure("finalize", "it returned an error")](void* context) {
+                const std::lock_guard lock(start_mutex());
+                if (finalize != nullptr && finalize(context) != abi::success) log(Level::warn, "%s", complaint.c_str());
+            };
             std::uint64_t id = 0;  // tells communicators apart; unlike NCCL's, it differs between ranks
             random_bytes(&id, sizeof id);
-            check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
-            const std::string complaint = failure("finalize", "it returned an error");
-            return {made, [finalize = t_.finalize, complaint](void* context) {
-                        const std::lock_guard again(start_mutex());
-                        if (finalize != nullptr && finalize(context) != abi::success)
-                            log(Level::warn, "%s", complaint.c_str());
-                    }};
+            void* made = nullptr;
+            {
+                const std::lock_guard lock(start_mutex());
+                check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
+            }
+            return {made, std::move(end)};  // without the lock: if there is no memory for it, this calls end(made)
         } else {
             return nullptr;
         }
