@@ -1,6 +1,9 @@
 // The room everything stands on: memory, waiting, texts, the table of variables.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -40,6 +43,40 @@ TEST_CASE("shared memory that its maker could shrink is not mapped") {
     REQUIRE(ftruncate(fd.get(), 4096) == 0);
     CHECK_THROWS_WITH(Mapping::of(fd), Catch::Matchers::Contains("not sealed"));
     CHECK_THROWS_WITH(Mapping::of(Fd(open("/dev/null", O_RDWR))), Catch::Matchers::Contains("not sealed"));
+}
+
+TEST_CASE("a forked child keeps nothing open that is kept from children") {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    const Fd out(ends[0]);
+    Fd in(ends[1]);
+    in.keep_from_children();
+    Fd copy = in.duplicate(), moved = std::move(in);
+    const auto is_over = [&] {
+        pollfd end{out.get(), POLLIN, 0};
+        return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+    };
+    int wire[2];  // the child says that it has begun, and lives until this end is closed
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) == 0);
+    const pid_t child = fork();
+    char byte = 0;
+    if (child == 0) {
+        close(wire[0]);
+        // The numbers are still taken, so that closing them closes nothing else.
+        const bool right = write(moved.get(), &byte, 1) == 1 && write(copy.get(), &byte, 1) == 1;
+        _exit(write(wire[1], &byte, 1) == 1 && read(wire[1], &byte, 1) == 0 && right ? 0 : 1);
+    }
+    close(wire[1]);
+    CHECK(read(wire[0], &byte, 1) == 1);
+    CHECK_FALSE(is_over());
+    moved.reset();
+    CHECK_FALSE(is_over());
+    copy.reset();
+    CHECK(is_over());
+    close(wire[0]);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 TEST_CASE("a file is read whole, or named") {
