@@ -172,15 +172,16 @@ std::string mpich_job() {
     return "mpich " + std::to_string(getppid());
 }
 
-// A text that all ranks of a job have in common, and that differs between jobs of this user.
-std::string job_of(const Launcher& l) {
+// A text that all ranks of a job have in common, and that differs between jobs of this user. Processes have numbers of
+// their own on each host, so with several hosts it may be empty: the secret and the rendezvous then tell jobs apart.
+std::string job_of(const Launcher& l, bool one_host) {
     const std::string launcher = l.name;
     const auto value = [](const char* name) { return environment(name).value_or(""); };
     if (launcher == "Slurm") return "slurm " + value("SLURM_JOB_ID") + "." + value("SLURM_STEP_ID");
-    if (launcher == "MPICH") return mpich_job();
+    if (launcher == "MPICH") return one_host ? mpich_job() : "";
     if (launcher == "Open MPI") {
         const std::string space = value("PMIX_NAMESPACE");
-        return "openmpi " + (space.empty() ? std::to_string(getppid()) : space);
+        return "openmpi " + (space.empty() && one_host ? std::to_string(getppid()) : space);
     }
     return "";  // rendezvous_point() identifies the job
 }
@@ -256,7 +257,7 @@ Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t 
     const auto secret = secret_of_job();
     const auto host = environment("MASTER_ADDR");
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
-    const std::string job = job_of(l);
+    const std::string job = job_of(l, one_host);
     if (!secret && !one_host)
         fail(tuttiInvalidUsage,
              "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
