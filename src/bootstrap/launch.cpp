@@ -155,7 +155,12 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-// MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them.
+std::string slurm_job() {
+    return "slurm " + environment("SLURM_JOB_ID").value_or("") + "." + environment("SLURM_STEP_ID").value_or("");
+}
+
+// MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them. Slurm's
+// PMI-2 has MPICH's variables and no proxy.
 std::string mpich_job() {
     pid_t pid = getppid();
     for (int generation = 0; generation < 16 && pid > 1; ++generation) {
@@ -169,18 +174,17 @@ std::string mpich_job() {
         if (name.find("pmi_proxy") != std::string::npos) return "mpich " + std::to_string(pid);
         pid = parent;
     }
-    return "mpich " + std::to_string(getppid());
+    return environment("SLURM_STEP_ID") ? slurm_job() : "mpich " + std::to_string(getppid());
 }
 
 // A text that all ranks of a job have in common, and that differs between jobs of this user. Processes have numbers of
 // their own on each host, so with several hosts it may be empty: the secret and the rendezvous then tell jobs apart.
 std::string job_of(const Launcher& l, bool one_host) {
     const std::string launcher = l.name;
-    const auto value = [](const char* name) { return environment(name).value_or(""); };
-    if (launcher == "Slurm") return "slurm " + value("SLURM_JOB_ID") + "." + value("SLURM_STEP_ID");
+    if (launcher == slurm) return slurm_job();
     if (launcher == "MPICH") return one_host ? mpich_job() : "";
-    if (launcher == "Open MPI") {
-        const std::string space = value("PMIX_NAMESPACE");
+    if (launcher == open_mpi) {
+        const std::string space = environment("PMIX_NAMESPACE").value_or("");
         return "openmpi " + (space.empty() && one_host ? std::to_string(getppid()) : space);
     }
     return "";  // rendezvous_point() identifies the job

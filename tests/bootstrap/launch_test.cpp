@@ -209,7 +209,10 @@ TEST_CASE("ranks meet in one place, whatever numbers their launcher's processes 
     std::vector<std::string> openmpi = {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE=2"};
     for (auto* of_two_hosts : {&mpich, &openmpi}) of_two_hosts->insert(of_two_hosts->end(), place.begin(), place.end());
-    for (const auto& variables : {mpich, openmpi}) {
+    // srun --mpi=pmi2, on one host, of a shell that calls the program.
+    const std::vector<std::string> pmi2 = {"PMI_RANK=1", "PMI_SIZE=4", "SLURM_STEP_NUM_NODES=1", "SLURM_JOB_ID=5",
+                                           "SLURM_STEP_ID=0"};
+    for (const auto& variables : {mpich, openmpi, pmi2}) {
         CAPTURE(variables.front(), variables.size());
         int ends[2];
         REQUIRE(pipe(ends) == 0);
