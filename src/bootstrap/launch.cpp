@@ -238,6 +238,14 @@ Address resolve(const char* variable, const std::string& host, int port) {
     return address;
 }
 
+// Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
+Address seen_from_elsewhere(const Address& address) {
+    if (!address.is_loopback()) return address;
+    Address outward = rendezvous_interface();
+    outward.port = address.port;
+    return outward;
+}
+
 Address tcp_rendezvous(Rank rank) {
     const auto host = environment("MASTER_ADDR");
     if (!host || !environment("MASTER_PORT"))
@@ -248,13 +256,8 @@ Address tcp_rendezvous(Rank rank) {
     int port = *number("MASTER_PORT", 1, 65534);
     // There torchrun itself listens on MASTER_PORT, so the ranks meet at the next port.
     if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
-    Address address = resolve("MASTER_ADDR", *host, port);
-    // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
-    if (rank == 0 && address.is_loopback()) {
-        address = rendezvous_interface();
-        address.port = static_cast<std::uint16_t>(port);
-    }
-    return address;
+    const Address address = resolve("MASTER_ADDR", *host, port);
+    return rank == 0 ? seen_from_elsewhere(address) : address;
 }
 
 Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
@@ -328,7 +331,7 @@ Identity Identity::at(const std::string& place) {
     if (!secret || is_loopback_name(host))
         m.flags |= Rendezvous::one_host;
     else
-        m.tcp = resolve("NCCL_COMM_ID", host, port);
+        m.tcp = seen_from_elsewhere(resolve("NCCL_COMM_ID", host, port));
     Bytes context;
     Writer w(context);
     w.number(calls++);

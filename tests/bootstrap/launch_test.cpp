@@ -6,6 +6,7 @@
 
 #include "base/caught.hpp"
 #include "base/result.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
 #include "support.hpp"
@@ -232,6 +233,15 @@ TEST_CASE("ranks meet in one place, whatever numbers their launcher's processes 
         close(ends[0]);
         close(ends[1]);
     }
+}
+
+TEST_CASE("a host's own name in NCCL_COMM_ID, which many systems map to the loopback, is where other hosts reach it") {
+    const Variables set({secret});
+    bootstrap::Address here = bootstrap::rendezvous_interface();
+    here.port = 29511;
+    CHECK(Rendezvous::of(Identity::at("0x7f.1:29511")).tcp.text() == here.text());  // a name of the loopback
+    CHECK(Rendezvous::of(Identity::at("192.0.2.1:29511")).tcp.text() == "192.0.2.1:29511");
+    CHECK(Rendezvous::of(Identity::at("127.0.0.1:29511")).has(Rendezvous::one_host));
 }
 
 TEST_CASE("a secret that is none is refused and not repeated") {
