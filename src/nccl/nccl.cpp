@@ -21,15 +21,15 @@ thread_local std::string refused;
 /// The calling thread's group.
 struct Group {
     int depth = 0;
-    ncclComm* unmade = nullptr;  // that get their communicators when it ends, by ncclComm::next
+    OfGroup* unmade = nullptr;  // what it makes when it ends, by OfGroup::next
 };
 thread_local Group group;
 
-/// The group has ended with `result`: tells it to those that it has made no communicators for.
+/// The group has ended with `result`.
 void settle(ncclResult_t result) {
-    while (ncclComm* const comm = group.unmade) {
-        group.unmade = comm->next;
-        comm->failed = result;
+    while (OfGroup* const handle = group.unmade) {
+        group.unmade = handle->next;
+        handle->failed = result;
     }
 }
 
@@ -49,17 +49,9 @@ ncclResult_t made(ncclComm_t* comm, Make&& make) {
         delete handle;
         return result;
     }
-    if (handle->inner == nullptr) handle->next = std::exchange(group.unmade, handle);
+    if (handle->inner == nullptr) await_group(*handle);
     *comm = handle;
     return result;
-}
-
-/// Frees a handle whose group has made no communicator for it.
-ncclResult_t give_back(ncclComm* handle, const char* function) {
-    if (handle->failed == ncclInProgress)
-        return refuse(ncclInvalidUsage, std::string(function) + ": the communicator is made when its group ends");
-    delete handle;
-    return ncclSuccess;
 }
 
 /// made() for a communicator made from `parent`. It gets the parent's device and, if none is given, its config.
@@ -73,6 +65,10 @@ ncclResult_t made_from(const ncclComm* parent, const ncclConfig_t* given, ncclCo
 }
 
 }  // namespace
+
+void await_group(OfGroup& handle) {
+    handle.next = std::exchange(group.unmade, &handle);
+}
 
 ncclResult_t refuse(ncclResult_t result, std::string why) {
     refused = std::move(why);
@@ -175,7 +171,8 @@ NCCL_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count, const in
     for (int i = 0; i < count; ++i) in_order.push_back(devices == nullptr ? i : devices[i]);
     std::vector<tuttiComm_t> all(static_cast<std::size_t>(count));
     const ncclResult_t result = converted(tuttiCommInitAll(all.data(), count, gpus > 0 ? in_order.data() : nullptr));
-    for (int i = 0; result == ncclSuccess && i < count; ++i) comms[i] = new ncclComm{all[static_cast<std::size_t>(i)]};
+    for (int i = 0; result == ncclSuccess && i < count; ++i)
+        comms[i] = new ncclComm{{}, all[static_cast<std::size_t>(i)]};
     return result;
 }
 

@@ -307,7 +307,7 @@ static void killed(void) {
 
 static void memory(void) {
     ncclComm_t comm;
-    ncclWindow_t window = NULL;
+    ncclWindow_t window = NULL, none = NULL;
     void *buffer = NULL, *seen = NULL, *handle = NULL;
     uint64_t bytes = 0;
     CALL(ncclCommInitAll(&comm, 1, NULL));
@@ -318,6 +318,13 @@ static void memory(void) {
     CALL(ncclCommWindowDeregister(comm, window));
     EXPECT(ncclCommWindowRegister(comm, buffer, 1 << 20, &window, 8) == ncclInvalidArgument && says("flags"));
     EXPECT(ncclCommWindowRegister(comm, NULL, 1 << 20, &window, 0) == ncclInvalidArgument);
+    /* One that its group did not register, as another call of the group was refused. */
+    CALL(ncclGroupStart());
+    CALL(ncclCommWindowRegister(comm, buffer, 1 << 20, &window, NCCL_WIN_DEFAULT));
+    EXPECT(ncclCommWindowDeregister(comm, window) == ncclInvalidUsage && says("when its group ends"));
+    EXPECT(ncclCommWindowRegister(comm, NULL, 1 << 20, &none, 0) == ncclInvalidArgument && none == NULL);
+    EXPECT(ncclGroupEnd() == ncclInvalidArgument);
+    CALL(ncclCommWindowDeregister(comm, window));
     CALL(ncclCommRegister(comm, buffer, 1 << 20, &handle));
     CALL(ncclCommDeregister(comm, handle));
     EXPECT(ncclCommDeregister(comm, buffer) == ncclInvalidArgument);
