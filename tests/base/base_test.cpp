@@ -17,10 +17,12 @@
 
 #include "base/config.hpp"
 #include "base/cores.hpp"
+#include "base/files.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
 #include "harness/catch.hpp"
+#include "harness/folder.hpp"
 
 using namespace tutti;
 
@@ -89,6 +91,26 @@ TEST_CASE("a file is read whole, or named") {
                       "the file /does/not/exist can't be read: No such file or directory");
     CHECK_THROWS_WITH(read_file("/proc"), "the file /proc can't be read: Is a directory");
     CHECK_THROWS_WITH(read_file("/dev/zero", 100000), Catch::Matchers::Contains("more than the 100000 bytes"));
+}
+
+TEST_CASE("a file is replaced as a whole, whoever else replaces it at the same time") {
+    const harness::Folder folder;
+    const std::string path = folder.path + "/file";
+    std::atomic<int> torn{0}, failed{0};
+    std::vector<std::thread> threads;
+    for (char mine = 'a'; mine < 'e'; ++mine)
+        threads.emplace_back([&, mine] {
+            for (int i = 0; i < 20; ++i) try {
+                    replace_file(path, std::string(100'000, mine));
+                    const std::string all = read_file(path);
+                    torn += all.empty() || all != std::string(100'000, all.front());
+                } catch (const Error&) {
+                    ++failed;
+                }
+        });
+    for (std::thread& t : threads) t.join();
+    CHECK((torn == 0 && failed == 0));
+    CHECK(files_in(folder.path).size() == 3);  // the file, ".", ".."
 }
 
 TEST_CASE("a futex sleeps no longer than told, and is woken") {
