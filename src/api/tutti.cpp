@@ -205,6 +205,7 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
             fail(tuttiInvalidArgument, "%s: residence %d is unknown", function, static_cast<int>(residence));
         tuttiComm& h = checked(comm);
         std::lock_guard lock(h.mutex);
+        if (h.suspended) refuse_suspended();
         std::size_t number = 0;
         while (number < h.ops.size() && h.ops[number].alive) ++number;
         if (number == h.ops.size()) h.ops.emplace_back();
