@@ -170,13 +170,18 @@ void* OnArrival::data(std::size_t p) {
 }
 
 /// Pulls the values of all trained parameters; waits as config.staleness requires. Returns by how many steps this rank
-/// was ahead of the slowest one, at most the number of the last bin.
+/// was ahead of the slowest one, at most the number of the last bin. Also if it throws, no pull is under way then.
 int OnArrival::pull_values(const char* function) {
     const tuttiPsStatistics_t before = node_->statistics();
+    // If a server is known to have died, nobody waits for what the others would answer: it may take them long.
+    for (std::size_t key = 0; key < trained_.size(); ++key) client(function).check_pull(function, key);
     std::vector<tuttiPsRequest_t> requests;
-    for (std::size_t key = 0; key < trained_.size(); ++key)
-        requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
+    requests.reserve(trained_.size());
     std::optional<Error> first;
+    for (std::size_t key = 0; key < trained_.size() && !first; ++key)
+        keep_first(first, [&] {
+            requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
+        });
     for (const tuttiPsRequest_t request : requests) keep_first(first, [&] { client(function).wait(request); });
     if (first) throw *first;
     const tuttiPsStatistics_t after = node_->statistics();
