@@ -201,6 +201,7 @@ void OnArrival::begin() {
         for (const std::size_t p : trained_)
             here_->zero(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
     iteration_.begin();
+    sent_ = false;
 }
 
 void OnArrival::no_sync(bool on) {
@@ -304,11 +305,15 @@ void OnArrival::synchronize() {
              "every parameter, or set config.findUnusedParameters = 1",
              missing.size(), registration_.parameters.size(), registration_.parameters[missing[0]].name.c_str());
     const Deadline called = Clock::now();
-    if (needs_all())
-        if (const std::optional<double> factor = judge_gradients())
-            for (const std::size_t p : trained_)
-                if (iteration_.is_ready(p)) send(p, *factor);
-    wait_for_sends();
+    std::optional<Error> first;  // of a server that has died: what others get is sent all the same
+    if (needs_all() && !sent_) {
+        const std::optional<double> factor = judge_gradients();
+        sent_ = true;
+        for (const std::size_t p : trained_)
+            if (factor && iteration_.is_ready(p)) keep_first(first, [&] { send(p, *factor); });
+    }
+    keep_first(first, [&] { wait_for_sends(); });
+    if (first) throw *first;
     statistics_.synchronized(called);
     iteration_.phase = Phase::synchronized;
 }
@@ -326,8 +331,10 @@ void OnArrival::abandon() {
     if (!node_->works()) return;
     iteration_.expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");
     iteration_.phase = Phase::synchronized;
-    wait_for_sends();
-    step();
+    std::optional<Error> first;
+    keep_first(first, [&] { wait_for_sends(); });
+    step();  // in any case: the others wait for it
+    if (first) throw *first;
 }
 
 void OnArrival::wait() {

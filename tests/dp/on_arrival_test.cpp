@@ -286,6 +286,32 @@ TEST_CASE("On arrival: Begin that fails, because a server has died, leaves no pu
     REQUIRE(servers.updates[0] == 2);
 }
 
+TEST_CASE("On arrival: Synchronize that is called again, because a server has died, sends nothing twice") {
+    Mortal servers;
+    servers.config.clipNorm = 1000;
+    Rendezvous begun(2), dead(2);
+    on_ranks(4, three(), servers.config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+        if (r < 2) return;  // serves
+        must_succeed(tuttiDpBegin(dp), "begin");
+        begun.wait();
+        if (r == 3) dead.wait();
+        if (r == 3) Mortal::learn(dp);
+        for (const std::size_t p : {2, 1, 0}) {
+            gradient(dp, p)[0] = 1;
+            must_succeed(tuttiDpGradReady(dp, p), "ready");
+        }
+        if (r == 2) {
+            static_cast<void>(tuttiDpSynchronize(dp));  // its gradient of 'c' is the server's death
+            Mortal::learn(dp);
+            return dead.wait();
+        }
+        check(tuttiDpSynchronize(dp) == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+        end_iteration(dp);
+    });
+    REQUIRE(servers.updates[0] == 2);
+    REQUIRE(servers.updates[1] == 2);
+}
+
 TEST_CASE(
     "On arrival: a rank clips its own gradient, undoes its scale in the server's precision, and leaves out what "
     "overflows") {
