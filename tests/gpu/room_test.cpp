@@ -448,6 +448,44 @@ TEST_CASE("GPUs: a launch order knows a capture for as long as it goes on, howev
     gpus.destroy_stream(stream);
 }
 
+TEST_CASE("GPUs: a launch order refuses calls in a capture that it had to forget, and knows later ones") {
+    harness::EmulatedGpus gpus(1);
+    gpu::LaunchOrder order(gpus, 0);
+    const auto refused = [&](const auto& call) {
+        try {
+            call();
+        } catch (const Error& error) {
+            return error.code() == tuttiInvalidUsage &&
+                   std::string(error.what()).find("GPU 0 already, but others were called in 32 other captures") !=
+                       std::string::npos;
+        }
+        return false;
+    };
+    const auto launch = [&](void* stream) {
+        gpu::LaunchOrder::Turn turn(order);
+        turn.before(stream);
+        turn.after(stream);
+    };
+    std::vector<void*> streams;
+    for (int i = 0; i < 33; ++i) {
+        streams.push_back(gpus.make_stream(0));
+        gpus.begin_capture(streams.back());
+        if (i == 32) order.check(streams.front());  // 31 others so far
+        launch(streams.back());
+    }
+    CHECK(refused([&] { order.check(streams[0]); }));
+    CHECK(refused([&] { launch(streams[0]); }));
+    order.check(streams[1]);
+    launch(streams[1]);
+    for (void* stream : streams) gpus.end_capture(stream);
+    order.check(streams[0]);
+    gpus.begin_capture(streams[0]);
+    order.check(streams[0]);
+    launch(streams[0]);
+    gpus.end_capture(streams[0]);
+    for (void* stream : streams) gpus.destroy_stream(stream);
+}
+
 TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {
     constexpr std::size_t bytes = 4'000'000;
     for (const int devices : {1, 2}) {
