@@ -3,6 +3,7 @@
 #include "comm/gpu_side.hpp"
 #include "gpu/pool.hpp"
 #include "gpu/world.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
 namespace tutti {
@@ -273,6 +274,37 @@ TEST_CASE("GPUs: a group of which one launch fails behind another one fails its 
             CHECK(await_error(its->comm(1)) == tuttiRemoteError);
         }
         gpus.synchronize_stream(first.stream(0));
+    }
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs: a communicator whose group has failed behind a kernel waits for that at its end") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        Other first(ranks, gpus);
+        const Other second(ranks, gpus);
+        const Ints a(gpus, 0, count), b(gpus, 0, count);
+        std::atomic<bool> open{false}, ended{false};
+        const auto stand = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
+        gpus.call(0, stand, &open, first.stream(0));  // the kernel is enqueued behind this
+        gpus.good = 1;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        add_up(first.comm(0), a, count, first.stream(0));
+        REQUIRE(tuttiAllReduce(b.at(), b.at(), count, tuttiFloat32, tuttiSum, second.comm(0), second.stream(0)) ==
+                tuttiSuccess);
+        CHECK(tuttiGroupEnd() == tuttiUnhandledCudaError);
+        std::thread end([&] {
+            tuttiCommDestroy(std::exchange(first.comms[0], nullptr));
+            ended = true;
+        });
+        harness::until_all_sleep();
+        CHECK_FALSE(ended);
+        open = true;
+        open.notify_all();
+        end.join();
     }
     gpu::use_gpus(nullptr);
 }
