@@ -278,6 +278,37 @@ TEST_CASE("GPUs: a group of which one launch fails behind another one fails its 
     gpu::use_gpus(nullptr);
 }
 
+TEST_CASE("GPUs: where no event can be made nothing is launched, and the communicator goes on") {
+    struct WithoutEvents : harness::EmulatedGpus {
+        using EmulatedGpus::EmulatedGpus;
+        std::atomic<bool> none = false;
+        void mark(int device, void*& event, void* stream) override {
+            if (none && event == nullptr) fail(tuttiUnhandledCudaError, "there is no event");
+            EmulatedGpus::mark(device, event, stream);
+        }
+    };
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    WithoutEvents gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        const Other world(ranks, gpus);
+        const Ints a(gpus, 0, count, 1), b(gpus, 0, count, 1);
+        gpus.none = true;
+        CHECK(tuttiAllReduce(a.at(), a.at(), count, tuttiInt32, tuttiSum, world.comm(0), world.stream(0)) ==
+              tuttiUnhandledCudaError);
+        CHECK(gpus.launches() == 0);
+        CHECK(error_of(world.comm(0)) == tuttiSuccess);
+        gpus.none = false;
+        harness::run(ranks, [&](int rank) {
+            add_up(world.comm(rank), rank == 0 ? a : b, count, world.stream(rank));
+            gpus.synchronize_stream(world.stream(rank));
+        });
+        CHECK(a.at()[count - 1] == ranks);
+    }
+    gpu::use_gpus(nullptr);
+}
+
 TEST_CASE("GPUs: a communicator whose group has failed behind a kernel waits for that at its end") {
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
