@@ -244,6 +244,29 @@ def case_zero_takes_what_is_there(comm):
                     assert not got[i]["momentum_buffer"].any()
 
 
+def case_zero_forgets(comm):
+    """The layer and the optimizer reset the same gradients, also what no_sync() or a pass that failed has left."""
+    wanted = alone(comm.size, sgd)[0].state_dict()
+    for stage in (1, 2, 3):
+        for resets in ("layer", "optimizer"):
+            plain = network(comm.rank)
+            optimizer = sgd([p for p in plain.parameters() if p.requires_grad])
+            model = tutti.torch.ZeRO(plain, optimizer, stage, comm, bucket_mb=1e-4)
+            plain.twice.bias.register_hook(fail := Failing())
+            for step in range(STEPS):
+                fail.on = step == 2
+                try:
+                    with model.no_sync() if step < 2 else contextlib.nullcontext():
+                        loss(model, 99, comm.rank).backward()
+                except ArithmeticError:
+                    assert fail.on
+                fail.on = False
+                (model if resets == "layer" else optimizer).zero_grad()
+                loss(model, step, comm.rank).backward()
+                optimizer.step()
+            same(model.state_dict(), wanted)
+
+
 def case_zero_clips(comm):
     for stage in (1, 3):
         plain = network(0)
