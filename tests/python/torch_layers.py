@@ -295,17 +295,20 @@ def case_server(comm):
 def case_asynchronous(comm):
     """Sums of powers of two have the same bits in every order: no update is lost, and all ranks end alike."""
     for staleness in (0, 3):
-        plain = torch.nn.Linear(2, 1)
-        torch.nn.init.zeros_(plain.weight)
-        torch.nn.init.zeros_(plain.bias)
-        with tutti.torch.ParameterServer(plain, torch.optim.SGD(plain.parameters(), lr=1.0), comm, asynchronous=True,
-                                         server=comm.size - 1, staleness=staleness) as model:
-            for _ in range(4 + comm.rank):
-                model.zero_grad()
-                model(torch.tensor([[1.0, 2.0]])).sum().backward()
-                model.step()
-        steps = sum(4 + rank for rank in range(comm.size))
-        assert plain.weight.tolist() == [[-steps, -2.0 * steps]] and plain.bias.tolist() == [-steps], plain.weight
+        for resets in ("layer", "optimizer"):
+            plain = torch.nn.Linear(2, 1)
+            torch.nn.init.zeros_(plain.weight)
+            torch.nn.init.zeros_(plain.bias)
+            optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
+            with tutti.torch.ParameterServer(plain, optimizer, comm, asynchronous=True, server=comm.size - 1,
+                                             staleness=staleness) as model:
+                for _ in range(4 + comm.rank):
+                    (model if resets == "layer" else optimizer).zero_grad()
+                    model(torch.tensor([[1.0, 2.0]])).sum().backward()
+                    model.step()
+            steps = sum(4 + rank for rank in range(comm.size))
+            assert plain.weight.tolist() == [[-steps, -2.0 * steps]], plain.weight
+            assert plain.bias.tolist() == [-steps], plain.bias
 
 
 def case_refused(comm):

@@ -74,6 +74,8 @@ class ParameterServer(Layer):
             copies = {id(p): torch.nn.Parameter(p.detach().clone()) for of in self._flats.of for p in of}
             for group in self.optimizer.param_groups:
                 group["params"] = [copies[id(p)] for p in group["params"] if id(p) in copies]
+            # Of the model, as in one process: the copies' gradients are in use by the threads below.
+            self.optimizer.zero_grad = self.module.zero_grad  # type: ignore[method-assign]
             self._masters = _Flats([copies[id(p)] for of in self._flats.of for p in of])
         for worker in range(self.comm.size):
             if worker != self.server:
