@@ -297,18 +297,18 @@ def case_asynchronous(comm):
     for staleness in (0, 3):
         for resets in ("layer", "optimizer"):
             plain = torch.nn.Linear(2, 1)
-            torch.nn.init.zeros_(plain.weight)
-            torch.nn.init.zeros_(plain.bias)
             optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
             with tutti.torch.ParameterServer(plain, optimizer, comm, asynchronous=True, server=comm.size - 1,
                                              staleness=staleness) as model:
+                model.load_state_dict({"weight": torch.tensor([[8.0, 16.0]]), "bias": torch.tensor([4.0])})
+                comm.barrier()
                 for _ in range(4 + comm.rank):
                     (model if resets == "layer" else optimizer).zero_grad()
                     model(torch.tensor([[1.0, 2.0]])).sum().backward()
                     model.step()
             steps = sum(4 + rank for rank in range(comm.size))
-            assert plain.weight.tolist() == [[-steps, -2.0 * steps]], plain.weight
-            assert plain.bias.tolist() == [-steps], plain.bias
+            assert plain.weight.tolist() == [[8 - steps, 16 - 2.0 * steps]], plain.weight
+            assert plain.bias.tolist() == [4 - steps], plain.bias
 
 
 def case_refused(comm):

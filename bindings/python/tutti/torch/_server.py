@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -141,6 +142,16 @@ class ParameterServer(Layer):
             for flat in self._flats.flats:
                 pair.recv(flat, 0)
             self._flats.unpack(gradients=False)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """On every rank, with the same values, while no rank is in step()."""
+        said = super().load_state_dict(state_dict, strict, assign)
+        if self.asynchronous and self.serves:
+            with self._changed, torch.no_grad():
+                for masters, of in zip(self._masters.of, self._flats.of):
+                    for master, p in zip(masters, of):
+                        master.copy_(p)
+        return said
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
