@@ -311,6 +311,31 @@ def case_asynchronous(comm):
             assert plain.bias.tolist() == [4 - steps], plain.bias
 
 
+class Broken(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError("no update")
+
+
+def case_server_that_fails(comm):
+    """Whose gradient the optimizer can't take is told at once, and so is the server."""
+    plain = torch.nn.Linear(2, 1)
+    model = tutti.torch.ParameterServer(plain, Broken(plain.parameters(), lr=1.0), comm, asynchronous=True,
+                                        staleness=9)
+    for thread in model._threads:
+        thread.join()
+    if comm.size > 1:
+        try:
+            model.step()
+        except tutti.RemoteError:
+            assert not model.serves
+        except RuntimeError as error:
+            assert model.serves and isinstance(error.__cause__, ArithmeticError), error
+        else:
+            raise AssertionError("no error")
+    comm.barrier()
+    model.__exit__(ArithmeticError, None, None)
+
+
 def case_refused(comm):
     for call, text in ((lambda: tutti.torch.ZeRO(torch.nn.Linear(1, 1), stepped(), 4, comm), "not 4"),
                        (lambda: tutti.torch.ZeRO(torch.nn.Linear(1, 1), stepped(), 1, comm), "has made steps"),

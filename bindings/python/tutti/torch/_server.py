@@ -103,6 +103,7 @@ class ParameterServer(Layer):
                     pair.send(flat, 1)
         except BaseException as error:  # pylint: disable=broad-exception-caught # step() raises it
             self._failure = self._failure or error
+            pair.abort()  # the worker need not wait for an answer
         self._leave(worker)
 
     def _leave(self, worker: int) -> None:
