@@ -18,6 +18,9 @@ namespace tutti_torch {
 /// receive then.
 constexpr std::size_t kEagerBytes = 64 * 1024;
 
+/// Longer messages are sent in pieces: each that has come shows the receiver that the sender goes on.
+constexpr std::size_t kPieceBytes = 16 * 1024 * 1024;
+
 struct Header {
     std::int64_t tag;
     std::uint64_t bytes;
@@ -59,6 +62,19 @@ struct Wanted {
     std::atomic<int> receivers{1};   // that look out for it
 
     bool take() { return !taken.exchange(true); }
+
+    // Of the message, from its header on. Any thread.
+    /// Says over what it comes, and that a part of it has come just now; nullptr: no more will come.
+    void comes(Communicator* over);
+    /// Ends it if no part of it has come for this long. Returns after what time to ask again.
+    Milliseconds end_if_stalled(Milliseconds limit);
+    bool stalled() const { return stalled_; }  // it was ended so
+
+  private:
+    std::mutex mutex_;  // guards the next two
+    Communicator* over_ = nullptr;
+    std::chrono::steady_clock::time_point moved_;
+    std::atomic<bool> stalled_{false};
 };
 using WantedPtr = std::shared_ptr<Wanted>;
 
@@ -75,6 +91,7 @@ class Receiver {
     void loop();
     void connect();
     void take_one();
+    void take_data(void* to, std::size_t bytes, Wanted* whose);
     void fail_all(std::exception_ptr error);
     void serve(Wanted& wanted, const void* data, std::size_t bytes);
     WantedPtr match(std::int64_t tag);  // holding mutex_

@@ -69,6 +69,11 @@ class Torch(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertIn("tutti: recv: ", output)
 
+    def test_stopped_sender(self):
+        status, output = spawn.run("trouble.py", 2, "stopped")[0]
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("tutti: recv: its timeout has passed: rank 1 has begun to send "), 2, output)
+
     def test_time_out(self):
         status, output = spawn.run("trouble.py", 2, "late")[0]
         self.assertEqual(status, 0, output)
