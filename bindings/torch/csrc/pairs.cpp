@@ -49,10 +49,10 @@ void Sender::deliver(const at::Tensor& tensor, int tag) {
     }
     const Packed data(tensor, Access::read, spare_);
     const Header header{tag, data.bytes()};
-    must(tuttiSend(&header, sizeof header, tuttiUint8, 1, comm_->get(), nullptr), "send");
+    must(tuttiSend(&header, sizeof header, tuttiUint8, 1, comm_->get(), nullptr), meeting_.what.c_str());
     in_pieces(data.bytes(), [&](std::size_t at, std::size_t bytes) {
         const auto* const from = static_cast<const char*>(data.data()) + at;
-        must(tuttiSend(from, bytes, tuttiUint8, 1, comm_->get(), nullptr), "send");
+        must(tuttiSend(from, bytes, tuttiUint8, 1, comm_->get(), nullptr), meeting_.what.c_str());
     });
 }
 
@@ -179,14 +179,15 @@ WantedPtr Receiver::match(std::int64_t tag) {
 /// whose: what waits for the data; nullptr if nobody does.
 void Receiver::take_data(void* to, std::size_t bytes, Wanted* whose) {
     in_pieces(bytes, [&](std::size_t at, std::size_t part) {
-        must(tuttiRecv(static_cast<char*>(to) + at, part, tuttiUint8, 0, comm_->get(), nullptr), "recv");
+        auto* const into = static_cast<char*>(to) + at;
+        must(tuttiRecv(into, part, tuttiUint8, 0, comm_->get(), nullptr), meeting_.what.c_str());
         if (whose != nullptr) whose->comes(comm_.get());
     });
 }
 
 void Receiver::take_one() {
     Header header;
-    must(tuttiRecv(&header, sizeof header, tuttiUint8, 0, comm_->get(), nullptr), "recv");
+    must(tuttiRecv(&header, sizeof header, tuttiUint8, 0, comm_->get(), nullptr), meeting_.what.c_str());
     std::unique_lock<std::mutex> lock(mutex_);
     const WantedPtr wanted = match(header.tag);
     if (!wanted) {
@@ -284,8 +285,9 @@ Pairs::~Pairs() {
     close(true);
 }
 
-Rendezvous Pairs::meeting(int from, int to) const {
-    return {store_, c10::str(key_, "/", from, ">", to), timeout_, settings_};
+Rendezvous Pairs::meeting(int from, int to, const char* what) const {
+    const std::string ranks = c10::str(": from rank ", from, " to rank ", to, ", which are ranks 0 and 1 here");
+    return {store_, c10::str(key_, "/", from, ">", to), what + ranks, timeout_, settings_};
 }
 
 void Pairs::check_open() const {
@@ -296,7 +298,7 @@ Sender& Pairs::sender(int peer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     check_open();
     std::unique_ptr<Sender>& sender = senders_[peer];
-    if (!sender) sender = std::make_unique<Sender>(meeting(rank_, peer));
+    if (!sender) sender = std::make_unique<Sender>(meeting(rank_, peer, "send"));
     return *sender;
 }
 
@@ -304,7 +306,7 @@ Receiver& Pairs::receiver(int peer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     check_open();
     std::unique_ptr<Receiver>& receiver = receivers_[peer];
-    if (!receiver) receiver = std::make_unique<Receiver>(meeting(peer, rank_), peer);
+    if (!receiver) receiver = std::make_unique<Receiver>(meeting(peer, rank_, "recv"), peer);
     return *receiver;
 }
 

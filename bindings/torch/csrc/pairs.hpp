@@ -29,7 +29,8 @@ struct Header {
 /// Where the two ranks of a direction meet.
 struct Rendezvous {
     c10::intrusive_ptr<c10d::Store> store;
-    std::string key;  // of this direction
+    std::string key;   // of this direction
+    std::string what;  // for errors, which name the ranks as their communicator does
     Milliseconds timeout;
     Settings settings;
 };
@@ -128,7 +129,7 @@ class Pairs {
   private:
     WantedPtr want(const at::Tensor& tensor, int tag, c10d::OpType type, const std::string& from);
     Operation operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const;
-    Rendezvous meeting(int from, int to) const;
+    Rendezvous meeting(int from, int to, const char* what) const;
     void check_open() const;
     Sender& sender(int peer);
     Receiver& receiver(int peer);
