@@ -60,6 +60,7 @@ class ParameterServer(Layer):
         self._changed = threading.Condition()
         self._steps = dict.fromkeys(range(self.comm.size), 0) if asynchronous else {}  # of those that have not closed
         self._failure: BaseException | None = None
+        self._closed = False
         self._pairs: dict[int, tutti.Communicator] = {}
         self._threads: list[threading.Thread] = []
         if asynchronous:
@@ -171,8 +172,9 @@ class ParameterServer(Layer):
 
     def close(self) -> None:
         """Asynchronous: this rank makes no more steps. All ranks call it; then all have the server's parameters."""
-        if not self.asynchronous:
+        if not self.asynchronous or self._closed:
             return
+        self._closed = True
         if self.serves:
             self._leave(self.server)
             for thread in self._threads:
