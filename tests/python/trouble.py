@@ -123,6 +123,8 @@ def wrong_arguments_1(comm):
     assert (work.wait(1e300) == x).all()
     with raises(ValueError, r"shape is \(2, -1\); expected"):
         tutti.zeros((2, -1))
+    with raises(ValueError, "bytes, more than a process can have"):
+        tutti.zeros((1 << 40, 1 << 40), "float64")
     with raises(TypeError, "dtype is object"):
         tutti.zeros(2, object)
     same = comm.all_reduce(x)  # none of it has done any harm
