@@ -124,6 +124,11 @@ void Receiver::want(const WantedPtr& wanted) {
                                            : std::make_exception_ptr(std::runtime_error("tutti: the group is closed")));
         return;
     }
+    std::list<WantedPtr> given_up;  // with their tensors, which end without the lock
+    for (auto each = wanted_.begin(); each != wanted_.end();) {
+        const auto one = each++;
+        if ((*one)->taken) given_up.splice(given_up.end(), wanted_, one);
+    }
     wanted_.push_back(wanted);
     lock.unlock();
     changed_.notify_all();
