@@ -2,6 +2,7 @@
 // no more. NEVER_KILLED=1: and nothing ends them, as if they waited in the kernel.
 //
 //     LD_PRELOAD=libnever_exec.so tutti-run ...
+#define _DEFAULT_SOURCE  // c99 has neither pid_t nor syscall
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
