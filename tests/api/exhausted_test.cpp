@@ -9,6 +9,7 @@
 #include <barrier>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -217,6 +218,32 @@ TEST_CASE("a communicator is aborted without memory, and the others hear of it")
             harness::must_succeed(tuttiCommAbort(comm), "abort");
         }
     });
+}
+
+TEST_CASE("a registration for which there is no memory, or for its end, is an error that changes nothing") {
+    constexpr std::size_t bytes = 64 * 1024;
+    const tuttiComm_t comm = harness::make_comms(1)[0];
+    auto* const memory = static_cast<unsigned char*>(std::aligned_alloc(4096, bytes));
+    std::memset(memory, 7, bytes);
+    void* handle = nullptr;
+    const auto until_it_succeeds = [](auto call) {
+        int failed = 0;
+        tuttiResult_t result = tuttiSystemError;
+        for (int allocations = 0; result == tuttiSystemError; ++allocations, ++failed) {
+            const Scarce scarce(allocations, -1);
+            result = call();
+        }
+        INFO(tuttiGetLastError(nullptr));
+        CHECK(result == tuttiSuccess);
+        CHECK(failed > 2);
+    };
+    for (int round = 0; round < 2; ++round) {
+        until_it_succeeds([&] { return tuttiCommRegister(comm, memory, bytes, &handle); });
+        until_it_succeeds([&] { return tuttiCommDeregister(comm, handle); });
+        CHECK((memory[0] == 7 && memory[bytes - 1] == 7));
+    }
+    std::free(memory);
+    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
 TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
