@@ -519,6 +519,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * nobody writes to this rank's part any more, nor reads it. A put or a get that comes too late fails, and its
  * communicator with it. Windows also end when comm is destroyed, aborted or suspended (windows and signals do not come
  * back with tuttiCommResume), or has failed; the handle must be deregistered all the same, before the memory is freed.
+ * If that returns tuttiSystemError, the memory is still registered, and the handle good for another try.
  * On GPUs Deregister waits until other processes have closed the memory, as tuttiCommDeregister does, and under its
  * conditions. A graph in which this rank puts to the window, or gets from it, must have ended before, and not run
  * afterwards. */

@@ -246,6 +246,30 @@ TEST_CASE("a registration for which there is no memory, or for its end, is an er
     REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
+TEST_CASE("a window for whose end there is no memory can be deregistered again") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2, "shm");
+    constexpr std::size_t bytes = 64 * 1024;
+    harness::run(2, [&](int r) {
+        const tuttiComm_t comm = comms[static_cast<std::size_t>(r)];
+        auto* const memory = static_cast<unsigned char*>(std::aligned_alloc(4096, bytes));
+        std::memset(memory, 7 + r, bytes);
+        tuttiWindow_t window = nullptr;
+        harness::must_succeed(tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT), "register");
+        int failed = 0;
+        tuttiResult_t result = tuttiSystemError;
+        for (int allocations = 0; result == tuttiSystemError; ++allocations, ++failed) {
+            const Scarce scarce(allocations, -1);
+            result = tuttiCommWindowDeregister(comm, window);
+        }
+        harness::must_succeed(result, "deregister");
+        harness::check(failed > 1, "some attempts lacked memory");
+        harness::check(tuttiCommWindowDeregister(comm, window) == tuttiInvalidArgument, "deregistered");
+        harness::check(memory[0] == 7 + r && memory[bytes - 1] == 7 + r, "the memory is the caller's again");
+        std::free(memory);
+        harness::must_succeed(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
 TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
     struct NoThreads {
         explicit NoThreads(int more) { threads_left = more; }
