@@ -220,7 +220,13 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
             fail(tuttiInvalidUsage, "tuttiCommFinalize: the communicator was revoked: destroy it");
         if (!c->options().blocking && !c->ticket_lock()->idle()) {
             comm->closed = tuttiComm::Closed::finalized;
-            in_background(*comm, [comm, c] { finalize(*comm, *c); });
+            try {
+                in_background(*comm, [comm, c] { finalize(*comm, *c); });
+            } catch (...) {  // no thread
+                auto was = tuttiComm::Closed::finalized;
+                comm->closed.compare_exchange_strong(was, tuttiComm::Closed::no);
+                throw;
+            }
             goes_on = true;
             return;
         }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -270,11 +271,43 @@ TEST_CASE("a window for whose end there is no memory can be deregistered again")
     });
 }
 
+namespace {
+
+/// While it lives, so many threads can be started.
+struct NoThreads {
+    explicit NoThreads(int more) { threads_left = more; }
+    ~NoThreads() { threads_left = -1; }
+};
+
+}  // namespace
+
+TEST_CASE("a communicator that no thread could finalize goes on") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const tuttiUniqueId id = harness::new_id();
+    tuttiComm_t comms[2];
+    for (int r = 0; r < 2; ++r) REQUIRE(tuttiCommInitRankConfig(&comms[r], 2, id, r, &config) == tuttiInProgress);
+    for (const tuttiComm_t comm : comms)
+        for (tuttiResult_t state = tuttiInProgress; state == tuttiInProgress; std::this_thread::yield())
+            REQUIRE(tuttiCommGetAsyncError(comm, &state) == tuttiSuccess);
+    tuttiStream_t stream;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    int mine[2] = {1, 1}, theirs[2] = {1, 1};
+    REQUIRE(tuttiAllReduce(&mine[0], &mine[0], 1, tuttiInt32, tuttiSum, comms[0], stream) == tuttiSuccess);
+    {
+        const NoThreads none(0);
+        CHECK(tuttiCommFinalize(comms[0]) == tuttiSystemError);
+    }
+    CHECK(tuttiAllReduce(&mine[1], &mine[1], 1, tuttiInt32, tuttiSum, comms[0], stream) == tuttiSuccess);
+    for (int& one : theirs)
+        CHECK(tuttiAllReduce(&one, &one, 1, tuttiInt32, tuttiSum, comms[1], nullptr) == tuttiSuccess);
+    CHECK(tuttiStreamSynchronize(stream) == tuttiSuccess);
+    CHECK(mine[1] == 2);
+    REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+    for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
-    struct NoThreads {
-        explicit NoThreads(int more) { threads_left = more; }
-        ~NoThreads() { threads_left = -1; }
-    };
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);  // the service thread runs now
     tuttiComm_t comms[3] = {};
