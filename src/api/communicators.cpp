@@ -184,8 +184,10 @@ tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
 tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
     return guarded([&] {
         if (bytes == nullptr) fail(tuttiInvalidArgument, "tuttiCommMemory: bytes is NULL");
-        *bytes = 0;
-        if (is_suspended(comm)) return;
+        if (is_suspended(comm)) {
+            *bytes = 0;
+            return;
+        }
         const CommunicatorPtr c = communicator(comm);
         InTurn turn(*c->ticket_lock());
         *bytes = c->memory();
@@ -269,8 +271,10 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
             *asyncError = is(comm, tuttiComm::failed) ? comm->error->code() : tuttiInProgress;
             return;
         }
-        *asyncError = tuttiSuccess;
-        if (is_suspended(comm)) return;
+        if (is_suspended(comm)) {
+            *asyncError = tuttiSuccess;
+            return;
+        }
         CommunicatorPtr c = communicator(comm);
         if (comm->underway > 0 || comm->closed == tuttiComm::Closed::revoked) {
             *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;

@@ -108,6 +108,12 @@ TEST_CASE("null, destroyed and finalized communicators are refused") {
     int n = 7;
     REQUIRE(tuttiCommCount(comm, &n) == tuttiInvalidArgument);
     REQUIRE(n == 7);
+    uint64_t bytes = 7;
+    tuttiResult_t state = tuttiNumResults;
+    REQUIRE(tuttiCommMemory(comm, &bytes) == tuttiInvalidArgument);
+    REQUIRE(bytes == 7);
+    REQUIRE(tuttiCommGetAsyncError(comm, &state) == tuttiInvalidArgument);
+    REQUIRE(state == tuttiNumResults);
     REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiInvalidArgument);
     REQUIRE(tuttiCommAbort(comm) == tuttiInvalidArgument);
 }
