@@ -284,7 +284,8 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
 
 /* Called by all ranks of comm. Suspend waits until all that was issued on comm has ended, and gives back the memory of
  * its connections and programs, on the host and on the GPU. Until tuttiCommResume, comm can only be asked for its
- * memory and its error, resumed, destroyed and aborted; every other call gives tuttiInvalidUsage.
+ * memory, its error and its failed ranks, resumed, destroyed and aborted, and what was made for it (windows, registered
+ * memory, reduction operations) can be given back. Every other call gives tuttiInvalidUsage.
  *
  * Resume, also called by all ranks, brings it back with the same ranks, options, reduction operations and registered
  * memory. Windows, and CUDA graphs captured before, are void. The ranks, on any hosts, meet in rank 0's process, which

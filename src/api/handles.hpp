@@ -13,10 +13,10 @@
 namespace tutti {
 
 struct PremultipliedSum {
+    int number;  // as tuttiRedOp_t; the process uses none twice, until all were in use
     DataType type;
     const void* scalar;       // read when the operation runs; nullptr: use immediate
     std::uint64_t immediate;  // the scalar's bytes
-    bool alive;
 };
 
 }  // namespace tutti

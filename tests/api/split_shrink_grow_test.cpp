@@ -334,10 +334,12 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
             must_succeed(tuttiCommGetAsyncError(comm, &error), "state");
             check(error == tuttiSuccess, "state of a suspended communicator");
             tuttiComm_t part;
+            tuttiRedOp_t none;
             int n;
             for (const tuttiResult_t refused :
                  {tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, tuttiSum, comm, nullptr), tuttiCommSuspend(comm),
-                  tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm)}) {
+                  tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm),
+                  tuttiRedOpCreatePreMulSum(&none, &sum, tuttiFloat32, tuttiScalarHostImmediate, comm)}) {
                 check(refused == tuttiInvalidUsage, "a call on a suspended communicator");
                 check(std::strstr(tuttiGetLastError(nullptr), "tuttiCommResume") != nullptr, "what it says of that");
             }
