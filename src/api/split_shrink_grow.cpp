@@ -371,9 +371,11 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
             if (newcomm == nullptr || id == nullptr)
                 fail(tuttiInvalidArgument, "tuttiCommGrow: %s is NULL, which only a member's may be",
                      newcomm == nullptr ? "newcomm" : "comm and id");
-            if (rank < 0 || rank >= nranks)
-                fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; a newcomer's is below nranks, which is %d", rank,
-                     nranks);
+            if (rank < 1 || rank >= nranks)
+                fail(tuttiInvalidArgument,
+                     "tuttiCommGrow: rank is %d; a newcomer's is 1 or more, since members keep theirs, and below "
+                     "nranks, which is %d",
+                     rank, nranks);
             const Options options = Options::from(config);
             goes_on = make(newcomm, options, [=, identity = Identity::from(*id)]() -> CommunicatorPtr {
                 return Communicator::join(identity, rank, nranks, options);

@@ -235,6 +235,7 @@ TEST_CASE("a communicator grows") {
 
 TEST_CASE("a communicator does not grow without an id, nor downwards") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0};
     harness::run(2, [&](int r) {
         tuttiComm_t comm = comms[static_cast<size_t>(r)], grown = nullptr;
@@ -243,9 +244,10 @@ TEST_CASE("a communicator does not grow without an id, nor downwards") {
         told += tuttiCommGrow(comm, 2, nullptr, -1, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(comm, 3, nullptr, 1 - r, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr) == tuttiInvalidArgument;
+        told += tuttiCommGrow(nullptr, 1, &id, 0, &grown, nullptr) == tuttiInvalidArgument && grown == nullptr;
         must_succeed(tuttiCommDestroy(comm), "destroy");
     });
-    CHECK(told == 8);
+    CHECK(told == 10);
 }
 
 TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups") {
