@@ -288,8 +288,8 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
  * memory, reduction operations) can be given back. Every other call gives tuttiInvalidUsage.
  *
  * Resume, also called by all ranks, brings it back with the same ranks, options, reduction operations and registered
- * memory. Windows, and CUDA graphs captured before, are void. The ranks, on any hosts, meet in rank 0's process, which
- * must still live.
+ * memory. Windows, CUDA graphs captured before, and an id of tuttiCommGetUniqueId are void; newcomers that wait with
+ * the id are told at once. The ranks, on any hosts, meet in rank 0's process, which must still live.
  *
  * Both functions return when it is done, also on non-blocking communicators. One thread that drives several ranks calls
  * them in a group. A failed comm is not suspended. If ranks do not come back within initTimeoutMs (tuttiTimeout), comm

@@ -49,11 +49,7 @@ CommunicatorPtr communicator(tuttiComm_t handle) {
 
 void end_suspended(tuttiComm& handle) {
     std::lock_guard lock(handle.mutex);
-    if (handle.suspended) {
-        const tuttiComm::Suspended& s = *handle.suspended;
-        handle.for_newcomers.reset();
-        s.session->leave();
-    }
+    if (handle.suspended) handle.suspended->session->leave();
     handle.suspended.reset();
 }
 

@@ -245,6 +245,7 @@ void suspend(tuttiComm& handle, CommunicatorPtr comm, SetupExchange& exchange) {
     tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), std::move(opened), nullptr};
     suspended.session = comm->suspend();
     std::lock_guard lock(handle.mutex);
+    handle.for_newcomers.reset();  // its key goes with the session's
     handle.suspended = std::move(suspended);
     handle.closed = tuttiComm::Closed::suspended;
     handle.comm.reset();

@@ -477,7 +477,7 @@ TEST_CASE("a communicator that could not be finalized can be shrunk") {
 
 TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {
     const char* const end = GENERATE("destroyed", "aborted", "its growth failed", "its growth was refused",
-                                     "its growth was never begun", "suspended and destroyed");
+                                     "its growth was never begun", "suspended and destroyed", "suspended and resumed");
     CAPTURE(end);
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiUniqueId id;
@@ -500,6 +500,15 @@ TEST_CASE("newcomers are told at once when the communicator that they were to jo
         REQUIRE(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiSuccess);
         CHECK(tuttiCommGrow(comms[0], 1, nullptr, -1, &larger, nullptr) == tuttiInvalidArgument);
         CHECK(tuttiGroupEnd() == tuttiInvalidArgument);
+    } else if (std::strcmp(end, "suspended and resumed") == 0) {
+        harness::run(2, [&](int r) {
+            const tuttiComm_t comm = comms[static_cast<size_t>(r)];
+            must_succeed(tuttiCommSuspend(comm), "suspend");
+            must_succeed(tuttiCommResume(comm), "resume");
+            tuttiComm_t larger = nullptr;
+            check(tuttiCommGrow(comm, 3, nullptr, -1, &larger, nullptr) == tuttiInvalidUsage, "grown by that id");
+            check(harness::mentions(nullptr, {"tuttiCommGetUniqueId"}), "what it says of that");
+        });
     } else if (std::strcmp(end, "aborted") == 0) {
         REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     } else {
