@@ -11,6 +11,7 @@ namespace {
 tuttiConfig_t link_config(const Settings& s, const char* name) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = TUTTI_DEVICE_CPU;
+    config.blocking = 1;
     config.timeoutMs = s.timeoutMs;
     config.commName = name;
     return config;
