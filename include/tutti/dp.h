@@ -100,9 +100,9 @@
  *        gives the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers,
  *        notes, the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any
  *        of them begins an iteration.
- *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
- *        Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote, Move and
- *        Destroy. Others are refused.
+ *      - Available are Begin, NoSync, GradReady, GradReadyAt, Synchronize, Step, Wait, Abandon, SetLearningRate,
+ *        GetLossScale, Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote,
+ *        Move and Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_
