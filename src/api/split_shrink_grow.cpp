@@ -225,12 +225,14 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
     return {excluded, excluded + count};
 }
 
-/// The place to which one of the members has invited the newcomers.
-Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
+/// The first member that has invited newcomers, and the place where it did.
+std::pair<Rank, Identity> place_to_grow(SetupExchange& exchange, const Communicator& parent,
+                                        const RendezvousPoint* mine) {
     exchange.begin();
     const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
-    for (const Call& one : all)
-        if (one.valid == 1) return parent.session().accept(one.invitation);
+    for (Rank r = 0; r < parent.ranks(); ++r)
+        if (const Call& its = all[static_cast<std::size_t>(r)]; its.valid == 1)
+            return {r, parent.session().accept(its.invitation)};
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
@@ -402,11 +404,11 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                const Identity place = place_to_grow(*exchange, *parent, mine.get());
+                const auto [host, place] = place_to_grow(*exchange, *parent, mine.get());
                 const std::vector<Rank> members = all_but({}, parent->ranks());
                 CommunicatorPtr larger = Communicator::join(
                     place, self, nranks, options, processes_of(parent->session(), members), exchange->origin());
-                if (mine) mine->all_have_met();
+                if (host == self) mine->all_have_met();  // else newcomers to this rank's place are told
                 return larger;
             },
             &parent.handle);

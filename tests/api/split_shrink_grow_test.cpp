@@ -233,6 +233,29 @@ TEST_CASE("a communicator grows") {
     });
 }
 
+TEST_CASE("of several ids for newcomers one counts, and who has another is told at once") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    tuttiUniqueId ids[2];
+    for (size_t r = 0; r < 2; ++r) REQUIRE(tuttiCommGetUniqueId(comms[r], &ids[r]) == tuttiSuccess);
+    harness::run(4, [&](int r) {
+        tuttiComm_t grown = nullptr;
+        if (r < 2) {
+            must_succeed(tuttiCommGrow(comms[static_cast<size_t>(r)], 3, nullptr, -1, &grown, nullptr), "a member");
+        } else if (r == 2) {
+            must_succeed(tuttiCommGrow(nullptr, 3, &ids[0], 2, &grown, nullptr), "a newcomer");
+        } else {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.initTimeoutMs = 20'000;
+            check(tuttiCommGrow(nullptr, 3, &ids[1], 2, &grown, &config) == tuttiRemoteError, "the other newcomer");
+            check(harness::mentions(nullptr, {"gave up"}), "what it says of that");
+            return;
+        }
+        check_place(grown, r, 3);
+        must_succeed(tuttiCommDestroy(grown), "destroy");
+    });
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("a communicator does not grow without an id, nor downwards") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     const tuttiUniqueId id = new_id();
