@@ -379,6 +379,28 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
     });
 }
 
+TEST_CASE("a communicator tells its state and its failed ranks also while it is suspended or resumed") {
+    const tuttiComm_t comm = harness::make_comms(1)[0];
+    std::atomic<bool> over{false};
+    std::atomic<int> refused{0};
+    std::thread asks([&] {
+        while (!over) {
+            tuttiResult_t state = tuttiInternalError;
+            int rank = 7;
+            refused += tuttiCommGetAsyncError(comm, &state) != tuttiSuccess || state != tuttiSuccess;
+            refused += tuttiCommGetFailedRank(comm, &rank) != tuttiSuccess || rank != -1;
+        }
+    });
+    for (int i = 0; i < 2000; ++i) {
+        CHECK(tuttiCommSuspend(comm) == tuttiSuccess);
+        CHECK(tuttiCommResume(comm) == tuttiSuccess);
+    }
+    over = true;
+    asks.join();
+    CHECK(refused == 0);
+    CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("what makes no communicator says which argument is missing") {
     tuttiComm_t comm = nullptr;
     tuttiUniqueId id;
