@@ -17,6 +17,7 @@
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
+#include "tutti/ps.h"
 
 using namespace tutti;
 
@@ -280,6 +281,66 @@ struct NoThreads {
 };
 
 }  // namespace
+
+TEST_CASE("a push for which there is no memory is an error, and not pushed") {
+    constexpr std::size_t count = 2000;
+    std::vector<float> ones(count, 1), sums(count);
+    const tuttiPsKey_t key{"key", count, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.partBytes = 1024;
+    config.timeoutMs = 5000;
+    tuttiPs_t ps = nullptr;
+    tuttiComm_t comm = nullptr;
+    REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiPsCreate(&ps, &key, 1, &config, comm) == tuttiSuccess);
+    int failed = 0;
+    tuttiResult_t result = tuttiSystemError;
+    tuttiPsRequest_t request = 0;
+    for (int allocations = 0; result != tuttiSuccess; ++allocations) {
+        const Scarce scarce(allocations, -1);
+        result = tuttiPsPushPull(ps, 0, ones.data(), sums.data(), &request);
+        failed += result == tuttiSystemError;
+    }
+    CHECK(failed > 3);
+    REQUIRE(tuttiPsWait(ps, request) == tuttiSuccess);
+    CHECK(sums == ones);
+    tuttiPsStatistics_t statistics = TUTTI_PS_STATISTICS_INITIALIZER;
+    REQUIRE(tuttiPsGetStatistics(ps, &statistics) == tuttiSuccess);
+    CHECK(statistics.pushes == 8);  // the parts
+    REQUIRE(tuttiPsDestroy(ps) == tuttiSuccess);
+    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("parameter servers whose threads have no memory end a request, which nobody waits for in vain") {
+    constexpr std::size_t count = 2000;
+    std::vector<float> ones(count, 1), sums(count);
+    const tuttiPsKey_t key{"key", count, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.partBytes = 1024;
+    config.timeoutMs = 2000;
+    const int row = GENERATE(1, 200);
+    int failed = 0;
+    for (int allocations = 0; allocations < 200; allocations += 1 + allocations / 8) {
+        CAPTURE(row, allocations);
+        tuttiPs_t ps = nullptr;
+        tuttiComm_t comm = nullptr;
+        REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+        REQUIRE(tuttiPsCreate(&ps, &key, 1, &config, comm) == tuttiSuccess);
+        tuttiPsRequest_t request = 0;
+        tuttiResult_t result;
+        {
+            const Scarce scarce(-1, allocations, row);
+            result = tuttiPsPushPull(ps, 0, ones.data(), sums.data(), &request);
+            if (result == tuttiSuccess) result = tuttiPsWait(ps, request);
+        }
+        if (result == tuttiSuccess) REQUIRE(sums == ones);
+        REQUIRE((result == tuttiSuccess || result == tuttiSystemError || result == tuttiRemoteError));
+        failed += result != tuttiSuccess;
+        tuttiPsDestroy(ps);
+        REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+    }
+    CHECK(failed > 3);
+}
 
 TEST_CASE("a communicator that no thread could finalize goes on") {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;

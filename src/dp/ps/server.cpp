@@ -42,6 +42,7 @@ Server::Server(const Settings& settings, const Table& table, int number, std::ve
 }
 
 void Server::start() {
+    threads_.reserve(static_cast<std::size_t>(settings_.threads) + 1);  // a thread that is not kept would be waited for
     for (int t = 0; t < settings_.threads; ++t)
         threads_.push_back(start_thread("tutti-ps-update", [this] { look_after_parts(); }));
     threads_.push_back(start_thread("tutti-ps-time", [this] { keep_time(); }));
