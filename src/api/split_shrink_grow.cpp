@@ -353,11 +353,12 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         refuse_failed(parent);
         const Session& session = parent.comm->session();
         auto place = std::make_shared<RendezvousPoint>(session);
-        *id = session.accept(place->invitation()).to_unique_id();
+        const tuttiUniqueId made = session.accept(place->invitation()).to_unique_id();
         {
             const std::lock_guard lock(parent.handle.mutex);
             if (parent.handle.comm) {                     // its end, from now on, closes the place
                 parent.handle.for_newcomers.swap(place);  // newcomers to an earlier place are told
+                *id = made;
                 return;
             }
         }
