@@ -300,7 +300,6 @@ int measure(const Options& args) {
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw Failed("mmap failed");
     Tuning tuning = known_in(args.out);
-    tuning.forget_curves();
     const auto begin = Clock::now();
     bool good = true;
     for (const std::string& transport : args.transports)

@@ -85,7 +85,8 @@
  *      - GradReady sends the gradient. Synchronize waits until all gradients are on their way. Step ends the iteration.
  *        Wait takes the newest values.
  *      - A rank that dies, or destroys its layer, is dropped, and the others go on. If a server dies, calls that need
- *        it return tuttiRemoteError with a text that names it, until tuttiDpMove.
+ *        it return tuttiRemoteError with a text that names it, until tuttiDpMove. Synchronize has then sent what other
+ *        servers get, and sends nothing twice if it is called again.
  *      - Dedicated servers call only Create, Move and Destroy, which returns when all workers have left. Other calls do
  *        nothing there.
  *      - Initial values are those of rank 0, also of frozen parameters and buffers. Groups stay as they are in Create.

@@ -136,7 +136,6 @@ constexpr Variable table[] = {
     {"PMI_SIZE", "", "MPICH's WORLD_SIZE."},
     {"MPI_LOCALRANKID", "", "MPICH's LOCAL_RANK."},
     {"MPI_LOCALNRANKS", "", "MPICH's LOCAL_WORLD_SIZE."},
-    {"PMI_FD", "", "MPICH's connection to its launcher; tells apart jobs of one user."},
     {"SLURM_PROCID", "", "Slurm's RANK."},
     {"SLURM_NTASKS", "", "Slurm's WORLD_SIZE."},
     {"SLURM_LOCALID", "", "Slurm's LOCAL_RANK."},

@@ -29,17 +29,20 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
         return refuse(ncclInvalidArgument,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-    std::unique_ptr<ncclWindow_vidmem> made(new (std::nothrow) ncclWindow_vidmem{buffer, nullptr});
+    std::unique_ptr<ncclWindow_vidmem> made(new (std::nothrow) ncclWindow_vidmem(buffer));
     if (!made) return refuse(ncclSystemError, "out of memory");
     const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
     const ncclResult_t result =
         converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT | promise));
-    if (result == ncclSuccess) *window = made.release();
+    if (result != ncclSuccess) return result;
+    if (made->inner == nullptr) await_group(*made);
+    *window = made.release();
     return result;
 }
 
 NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window)) {
     if (window == nullptr) return ncclSuccess;
+    if (window->inner == nullptr) return give_back(window, "ncclCommWindowDeregister");
     const ncclResult_t result = converted(tuttiCommWindowDeregister(inner(comm), window->inner));
     if (result == ncclSuccess) delete window;
     return result;

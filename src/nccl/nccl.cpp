@@ -2,6 +2,7 @@
 // file has communicators, groups and errors.
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "nccl/shared.hpp"
@@ -17,6 +18,21 @@ namespace tutti::nccl {
 namespace {
 
 thread_local std::string refused;
+
+/// The calling thread's group.
+struct Group {
+    int depth = 0;
+    OfGroup* unmade = nullptr;  // what it makes when it ends, by OfGroup::next
+};
+thread_local Group group;
+
+/// The group has ended with `result`.
+void settle(ncclResult_t result) {
+    while (OfGroup* const handle = group.unmade) {
+        group.unmade = handle->next;
+        handle->failed = result;
+    }
+}
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
     tuttiUniqueId same;
@@ -35,6 +51,7 @@ ncclResult_t made(ncclComm_t* comm, Make&& make) {
         delete handle;
         return result;
     }
+    if (handle->inner == nullptr) await_group(*handle);
     *comm = handle;
     return result;
 }
@@ -50,6 +67,10 @@ ncclResult_t made_from(const ncclComm* parent, const ncclConfig_t* given, ncclCo
 }
 
 }  // namespace
+
+void await_group(OfGroup& handle) {
+    handle.next = std::exchange(group.unmade, &handle);
+}
 
 ncclResult_t refuse(ncclResult_t result, std::string why) {
     refused = std::move(why);
@@ -107,8 +128,8 @@ NCCL_API(const char*, ncclGetLastError, (ncclComm_t comm)) {
 NCCL_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
     if (comm == nullptr || error == nullptr)
         return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: an argument is NULL");
-    if (comm->inner == nullptr) {  // its group has not ended
-        *error = ncclInProgress;
+    if (comm->inner == nullptr) {
+        *error = comm->failed;
         return ncclSuccess;
     }
     tuttiResult_t state = tuttiSuccess;
@@ -172,6 +193,7 @@ NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommDestroy");
     const ncclResult_t result = converted(tuttiCommDestroy(comm->inner));
     if (result != ncclInvalidUsage) delete comm;  // it is still being made: ncclCommAbort ends that
     return result;
@@ -179,6 +201,7 @@ NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommAbort");
     return converted(tuttiCommAbort(comm->inner));  // the handle is kept: other threads may be inside operations
 }
 
@@ -254,11 +277,15 @@ NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t sta
 }
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
-    return converted(tuttiGroupStart());
+    const ncclResult_t result = converted(tuttiGroupStart());
+    if (result == ncclSuccess) ++group.depth;
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
-    return converted(tuttiGroupEnd());
+    const ncclResult_t result = converted(tuttiGroupEnd());
+    if (group.depth > 0 && --group.depth == 0) settle(result);
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
@@ -267,6 +294,7 @@ NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
                       "ncclGroupSimulateEnd: the ncclSimInfo_t was not initialized with NCCL_SIM_INFO_INITIALIZER");
     tuttiSimInfo_t same = TUTTI_SIM_INFO_INITIALIZER;
     const ncclResult_t result = converted(tuttiGroupSimulateEnd(&same));
+    if (group.depth == 1) settle(result), group.depth = 0;  // inside of another group nothing ends
     if (result == ncclSuccess && info != nullptr) info->estimatedTime = same.estimatedTime;
     return result;
 }

@@ -12,23 +12,48 @@
     extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) result name parameters; \
     extern "C" __attribute__((visibility("default"))) result p##name parameters
 
-/// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made.
-struct ncclComm {
+namespace tutti::nccl {
+
+/// A handle whose `inner` is written when the group ends in which it was made; if that stays NULL then, `failed` says
+/// why.
+struct OfGroup {
+    ncclResult_t failed = ncclInProgress;  // so far
+    OfGroup* next = nullptr;               // of the same group
+};
+
+}  // namespace tutti::nccl
+
+/// What an ncclComm_t points to.
+struct ncclComm : tutti::nccl::OfGroup {
     tuttiComm_t inner = nullptr;
 };
 
-struct ncclWindow_vidmem {
+struct ncclWindow_vidmem : tutti::nccl::OfGroup {
+    explicit ncclWindow_vidmem(void* memory) : base(memory) {}
     void* base;
-    tuttiWindow_t inner;  // written when the group ends in which it was made
+    tuttiWindow_t inner = nullptr;
 };
 
 namespace tutti::nccl {
+
+/// Has the calling thread's group tell `handle` when it has ended without writing its inner handle.
+void await_group(OfGroup& handle);
 
 /// Keeps `why` as the calling thread's last error, and returns `result`.
 ncclResult_t refuse(ncclResult_t result, std::string why);
 
 /// Why this library itself refused the thread's last call; empty if it did not, and Tutti's text holds.
 const std::string& refusal();
+
+/// Frees a handle that has no inner one, unless its group is still to make that.
+template <class Handle>
+ncclResult_t give_back(Handle* handle, const char* function) {
+    if (handle->failed == ncclInProgress)
+        return refuse(ncclInvalidUsage,
+                      std::string(function) + ": what the handle stands for is made when its group ends");
+    delete handle;
+    return ncclSuccess;
+}
 
 /// Converts a result and clears refusal(). NCCL has no time-out of the host: a time-out becomes ncclRemoteError.
 ncclResult_t converted(tuttiResult_t result);

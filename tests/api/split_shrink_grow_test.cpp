@@ -359,12 +359,12 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
             must_succeed(tuttiCommGetAsyncError(comm, &error), "state");
             check(error == tuttiSuccess, "state of a suspended communicator");
             tuttiComm_t part;
-            tuttiRedOp_t none;
+            tuttiRedOp_t op;
             int n;
             for (const tuttiResult_t refused :
                  {tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, tuttiSum, comm, nullptr), tuttiCommSuspend(comm),
                   tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm),
-                  tuttiRedOpCreatePreMulSum(&none, &sum, tuttiFloat32, tuttiScalarHostImmediate, comm)}) {
+                  tuttiRedOpCreatePreMulSum(&op, &sum, tuttiFloat32, tuttiScalarHostImmediate, comm)}) {
                 check(refused == tuttiInvalidUsage, "a call on a suspended communicator");
                 check(std::strstr(tuttiGetLastError(nullptr), "tuttiCommResume") != nullptr, "what it says of that");
             }
@@ -374,6 +374,8 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
             check(sum == 3, "all-reduce by an operation of before");
         }
         must_succeed(tuttiCommSuspend(comm), "suspend");
+        must_succeed(tuttiRedOpDestroy(halves, comm), "an operation of a suspended one is given back");
+        check(tuttiRedOpDestroy(halves, comm) == tuttiInvalidArgument, "an operation is given back twice");
         must_succeed(rank == 0 ? tuttiCommDestroy(comm) : tuttiCommAbort(comm), "the end of a suspended one");
         check(tuttiCommResume(comm) == tuttiInvalidArgument, "resumed after its end");
     });
