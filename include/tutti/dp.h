@@ -38,9 +38,10 @@
  *        the right call or calls Abandon.
  *      - A Synchronize that misses gradients, and any failure while data moves, ends the layer's communicator, so that
  *        no other rank waits for ever: the others get tuttiRemoteError with a text that names the rank. From then on
- *        every call returns the first error, and only Abandon, Move and Destroy are of use. The parameters are intact
- *        then, unless an update failed in Step in a mode that sends parameters around (servers, ZeRO): in that case
- *        load a checkpoint.
+ *        every call that trains, checks, saves or loads returns the first error: only Abandon, Move and Destroy are of
+ *        use, and what reads or sets numbers of this rank alone, such as Data, GetStatistics and GetNote. The
+ *        parameters are intact then, unless an update failed in Step in a mode that sends parameters around (servers,
+ *        ZeRO): in that case load a checkpoint.
  *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
  *      ranks, and the same bits as one rank that adds the gradients of n parts in rank order. Without it, they give the
  *      same bits from run to run. Compression and staleness change results, as described there.
@@ -101,9 +102,9 @@
  *        gives the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers,
  *        notes, the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any
  *        of them begins an iteration.
- *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
- *        Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote, Move and
- *        Destroy. Others are refused.
+ *      - Available are Begin, NoSync, GradReady, GradReadyAt, Synchronize, Step, Wait, Abandon, SetLearningRate,
+ *        GetLossScale, Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote,
+ *        Move and Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_

@@ -184,6 +184,7 @@ Protection read_protection() {
 std::vector<std::string> split(const std::string& text, char at) {
     std::vector<std::string> parts;
     std::istringstream stream(text);
+    stream.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
     for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
     return parts;
 }

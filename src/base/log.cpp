@@ -75,7 +75,7 @@ __attribute__((format(printf, 1, 2))) void warn(const char* format, ...) {
 Level read_level() {
     const std::string_view name = settings() == nullptr ? "" : settings()->debug.c_str();
     if (name.empty() || name == "WARN") return Level::warn;
-    if (name == "NONE" || name == "VERSION") return Level::none;
+    if (name == "NONE") return Level::none;
     if (name == "INFO") return Level::info;
     if (name == "TRACE") return Level::trace;
     warn("environment variable TUTTI_DEBUG is '%s', taken for WARN; NONE, WARN, INFO or TRACE was expected",

@@ -116,8 +116,8 @@ Pmix* pmix_for(const Launcher& l) {
     return pmix;
 }
 
-/// Counts the communicators that are made from the environment, including failed attempts. All ranks make them in the
-/// same order, and each has a rendezvous of its own.
+/// Counts the communicators that are made from the environment, including attempts that failed, but not those that were
+/// refused: the caller repeats them. All ranks make them in the same order, and each has a rendezvous of its own.
 std::uint64_t next_call() {
     static std::atomic<std::uint64_t> calls{0};
     return calls++;
@@ -260,7 +260,7 @@ Address tcp_rendezvous(Rank rank) {
     return rank == 0 ? seen_from_elsewhere(address) : address;
 }
 
-Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
+Rendezvous rendezvous_of(const Launcher& l, const Launch& launch) {
     const auto secret = secret_of_job();
     const auto host = environment("MASTER_ADDR");
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
@@ -285,7 +285,7 @@ Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t 
     if (launch.ranks == 1) m.flags |= Rendezvous::alone;
     Bytes context;
     Writer w(context);
-    w.number(call);
+    w.number(next_call());
     if (one_host)
         w.number(static_cast<std::uint32_t>(geteuid()));  // only on one host: a user may have another uid elsewhere
     w.bytes(std::as_bytes(std::span(job)));
@@ -347,7 +347,6 @@ Launch Launch::from_environment() {
     Launch launch;
     launch.launcher = "none";
     if (const Launcher* l = find_launcher()) {
-        const std::uint64_t call = next_call();
         Pmix* const pmix = pmix_for(*l);
         if (l->ranks == nullptr)
             read_numbers(pmix->process(), launch);
@@ -359,8 +358,8 @@ Launch Launch::from_environment() {
             launch.local_ranks = std::min(said.local_ranks, launch.ranks);
         }
         launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
-                              ? meet_by(*pmix, launch, call)
-                              : rendezvous_of(*l, launch, call).identity();
+                              ? meet_by(*pmix, launch, next_call())
+                              : rendezvous_of(*l, launch).identity();
         return launch;
     }
     launch.local_ranks = 1;

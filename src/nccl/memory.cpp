@@ -29,7 +29,8 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
         return refuse(ncclInvalidArgument,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-    auto made = std::make_unique<ncclWindow_vidmem>(buffer);
+    std::unique_ptr<ncclWindow_vidmem> made(new (std::nothrow) ncclWindow_vidmem(buffer));
+    if (!made) return refuse(ncclSystemError, "out of memory");
     const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
     const ncclResult_t result =
         converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT | promise));
@@ -68,8 +69,10 @@ NCCL_API(ncclResult_t, ncclSignal,
 
 NCCL_API(ncclResult_t, ncclWaitSignal,
          (int count, ncclWaitSignalDesc_t* descriptors, ncclComm_t comm, cudaStream_t stream)) {
-    std::vector<tuttiWaitSignalDesc_t> wanted;
-    for (int i = 0; i < count && descriptors != nullptr; ++i)
-        wanted.push_back({descriptors[i].opCnt, descriptors[i].peer, descriptors[i].sigIdx, descriptors[i].ctx});
-    return converted(tuttiWaitSignal(count, wanted.empty() ? nullptr : wanted.data(), inner(comm), stream));
+    return if_memory([&] {
+        std::vector<tuttiWaitSignalDesc_t> wanted;
+        for (int i = 0; i < count && descriptors != nullptr; ++i)
+            wanted.push_back({descriptors[i].opCnt, descriptors[i].peer, descriptors[i].sigIdx, descriptors[i].ctx});
+        return converted(tuttiWaitSignal(count, wanted.empty() ? nullptr : wanted.data(), inner(comm), stream));
+    });
 }

@@ -1,6 +1,7 @@
 // libnccl.so.2: NCCL's functions over Tutti's public C API alone. docs/nccl.md says how far each one is supported. This
 // file has communicators, groups and errors.
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,8 @@ tuttiUniqueId converted(const ncclUniqueId& id) {
 template <class Make>
 ncclResult_t made(ncclComm_t* comm, Make&& make) {
     if (comm == nullptr) return refuse(ncclInvalidArgument, "the place for the communicator is NULL");
-    auto* handle = new ncclComm;
+    auto* handle = new (std::nothrow) ncclComm;
+    if (handle == nullptr) return refuse(ncclSystemError, "out of memory");
     const ncclResult_t result = tutti::nccl::converted(make(&handle->inner));
     if (result != ncclSuccess && result != ncclInProgress) {
         delete handle;
@@ -167,13 +169,22 @@ NCCL_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count, const in
         return refuse(ncclInvalidArgument, "ncclCommInitAll: a place for at least one communicator was expected");
     int gpus = 0;
     if (const tuttiResult_t result = tuttiGetDeviceCount(&gpus); result != tuttiSuccess) return converted(result);
-    std::vector<int> in_order;
-    for (int i = 0; i < count; ++i) in_order.push_back(devices == nullptr ? i : devices[i]);
-    std::vector<tuttiComm_t> all(static_cast<std::size_t>(count));
-    const ncclResult_t result = converted(tuttiCommInitAll(all.data(), count, gpus > 0 ? in_order.data() : nullptr));
-    for (int i = 0; result == ncclSuccess && i < count; ++i)
-        comms[i] = new ncclComm{{}, all[static_cast<std::size_t>(i)]};
-    return result;
+    return if_memory([&] {
+        std::vector<int> in_order;
+        std::vector<std::unique_ptr<ncclComm>> handles;
+        for (int i = 0; i < count; ++i) {
+            in_order.push_back(devices == nullptr ? i : devices[i]);
+            handles.push_back(std::make_unique<ncclComm>());
+        }
+        std::vector<tuttiComm_t> all(handles.size());
+        const ncclResult_t result =
+            converted(tuttiCommInitAll(all.data(), count, gpus > 0 ? in_order.data() : nullptr));
+        for (std::size_t i = 0; result == ncclSuccess && i < all.size(); ++i) {
+            handles[i]->inner = all[i];
+            comms[i] = handles[i].release();
+        }
+        return result;
+    });
 }
 
 NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {

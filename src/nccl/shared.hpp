@@ -1,6 +1,7 @@
 // What the files of libnccl.so.2 share: handles, conversions, and how functions are exported.
 #pragma once
 
+#include <new>
 #include <string>
 
 #include "nccl/nccl.h"
@@ -56,6 +57,16 @@ ncclResult_t give_back(Handle* handle, const char* function) {
 
 /// Converts a result and clears refusal(). NCCL has no time-out of the host: a time-out becomes ncclRemoteError.
 ncclResult_t converted(tuttiResult_t result);
+
+/// What body() returns; an error if there is no memory for it: no exception may reach a caller in C.
+template <class Body>
+ncclResult_t if_memory(Body&& body) {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return refuse(ncclSystemError, "out of memory");  // which a string has room for
+    }
+}
 
 inline tuttiDataType_t converted(ncclDataType_t type) {
     return static_cast<tuttiDataType_t>(type);

@@ -44,6 +44,11 @@ Launch launch(std::vector<std::string> variables) {
     return Launch::from_environment();
 }
 
+/// Where the ranks meet.
+std::string place(std::vector<std::string> variables) {
+    return Rendezvous::of(launch(std::move(variables)).identity).local().text();
+}
+
 std::string refusal(std::vector<std::string> variables) {
     try {
         launch(std::move(variables));
@@ -255,11 +260,30 @@ TEST_CASE("a secret that is none is refused and not repeated") {
 }
 
 TEST_CASE("jobs, users' secrets and repeated calls meet in different places") {
-    const auto place = [](std::vector<std::string> v) {
-        return Rendezvous::of(launch(std::move(v)).identity).local().text();
-    };
     // Calls count, so that a second communicator of a process meets elsewhere.
     CHECK(place(torchrun(0, 2)) != place(torchrun(0, 2)));
+}
+
+TEST_CASE("calls that were refused do not count: once the environment is right, a rank meets those that wait for it") {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const pid_t waits = fork();  // a process whose environment was right from the beginning
+    if (waits == 0) {
+        const std::string there = place(torchrun(0, 2));
+        _exit(write(ends[1], there.data(), there.size()) == static_cast<ssize_t>(there.size()) ? 0 : 1);
+    }
+    close(ends[1]);
+    auto wrong = torchrun(1, 2);
+    wrong.push_back("TUTTI_SECRET=cafe");
+    for (const auto& environment : {wrong, {"RANK=1"}, {"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}})
+        CHECK(!refusal(environment).empty());
+    char there[256];
+    const ssize_t size = read(ends[0], there, sizeof there);
+    REQUIRE(size > 0);
+    CHECK(place(torchrun(1, 2)) == std::string(there, static_cast<std::size_t>(size)));
+    close(ends[0]);
+    int status = -1;
+    CHECK((waitpid(waits, &status, 0) == waits && status == 0));
 }
 
 TEST_CASE("the ranks of one host meet without a secret or a port") {

@@ -75,6 +75,10 @@ TEST_CASE("no memory for a checkpoint is an error that says so, and leaves nothi
     walk_through(operations({"a checkpoint"}), {Way::local, 2, Kind::memory, When::new_place, 3});
 }
 
+TEST_CASE("no memory for parameter servers is an error that says so, and leaves nothing behind") {
+    walk_through(operations({"parameter servers"}), {Way::shm, 2, Kind::memory, When::new_place, 2});
+}
+
 TEST_CASE("no memory for a tuning file is an error that says so, and leaves nothing behind") {
     walk_through(operations({"a tuning file"}), {Way::local, 2, Kind::memory});
 }

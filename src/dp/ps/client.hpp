@@ -125,7 +125,7 @@ class Client {
     Failure said_by(Server& s, const Header& header);
     bool take(Server& s, const Header& header);
     void hang_up(Server& s);
-    void fail(Server& s, const Failure& failure);
+    void fail(Server& s, Failure failure);
     void end(std::uint64_t request, const std::optional<Failure>& error);
     /// The failure of a link. Never tuttiTimeout, after which a request can be made again.
     Failure lost(const Server& s, const char* words) const;
