@@ -77,29 +77,29 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
             nullptr};
 }
 
-/// The call as messages carry it, for peers to compare with theirs. Puts collectives on the board, for peers to name if
-/// they differ.
-Call Communicator::announce(const Operation& o, const Plan& plan) {
-    Call call = plan.job.call;
+/// Makes a plan's call what messages carry, for peers to compare with theirs. Puts collectives on the board, for peers to
+/// name if they differ.
+void Communicator::announce(const Operation& o, Call& call) {
     RankPage& page = connections_.page();
     const bool collective = !o.is_pair();
+    std::uint32_t signature = call.signature, sequence = 0;
     if (collective) {
-        call.sequence = static_cast<std::uint32_t>(page.sequence.load(std::memory_order_relaxed));
-        if (!connections_.on_gpus()) call.signature += call.sequence * 0x9e3779b1u;  // graphs repeat their calls
+        sequence = static_cast<std::uint32_t>(page.sequence.load(std::memory_order_relaxed));
+        if (!connections_.on_gpus()) signature += sequence * 0x9e3779b1u;  // graphs repeat their calls
     }
-    if (call.signature == 0) call.signature = 1;
+    call.number(signature == 0 ? 1 : signature, sequence);
     if (collective) {
-        page.board[call.sequence % board_entries].set(call);
-        page.sequence.store(call.sequence + 1, std::memory_order_release);
+        page.board[sequence % board_entries].set(call);
+        page.sequence.store(sequence + 1, std::memory_order_release);
     }
-    return call;
 }
 
 gpu::Job Communicator::gpu_job(Operation o, void* stream) {
     o.symmetric = windows_.symmetric().hold(o);
     const Plan& plan = planner_->plan(o);
     gpu::Program& program = *plan.runs->uploaded;
-    const Call call = announce(o, plan);
+    Call call = plan.job.call;
+    announce(o, call);
     for (const auto [peer, all] : program.bound().to)  // links through host memory tell the peer what is called
         if (const Peer* const linked = connections_.find(peer))
             for (const auto& sender : linked->senders)
@@ -147,7 +147,7 @@ HostExecution& Communicator::begin(const Operation& o) {
         if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
         job.scalar = &scalar;
     }
-    job.call = announce(o, plan);
+    announce(o, job.call);
     execution.begin();
     return execution;
 }

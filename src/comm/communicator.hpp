@@ -110,7 +110,7 @@ class Communicator {
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);
-    Call announce(const Operation& operation, const Plan& plan);
+    void announce(const Operation& operation, Call& call);
 
     Options options_;
     Connections connections_;
