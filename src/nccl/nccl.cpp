@@ -1,6 +1,7 @@
 // libnccl.so.2: NCCL's functions over Tutti's public C API alone. docs/nccl.md says how far each one is supported. This
 // file has communicators, groups and errors.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "nccl/shared.hpp"
@@ -16,6 +17,8 @@ namespace tutti::nccl {
 namespace {
 
 thread_local std::string refused;
+thread_local int groups = 0;  // that are open
+thread_local std::vector<std::function<ncclResult_t(ncclResult_t)>> later;
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
     tuttiUniqueId same;
@@ -56,6 +59,12 @@ ncclResult_t refuse(ncclResult_t result, std::string why) {
 
 const std::string& refusal() {
     return refused;
+}
+
+ncclResult_t when_group_ends(std::function<ncclResult_t(ncclResult_t)> work) {
+    if (groups == 0) return work(ncclSuccess);
+    later.push_back(std::move(work));
+    return ncclSuccess;
 }
 
 ncclResult_t converted(tuttiResult_t result) {
@@ -242,11 +251,20 @@ NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t sta
 }
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
-    return converted(tuttiGroupStart());
+    const ncclResult_t result = converted(tuttiGroupStart());
+    if (result == ncclSuccess) ++groups;
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
-    return converted(tuttiGroupEnd());
+    const ncclResult_t result = converted(tuttiGroupEnd());
+    if (groups > 0 && --groups > 0) return result;
+    ncclResult_t first = result;
+    for (const auto& one : std::exchange(later, {})) {
+        const ncclResult_t its = one(result);
+        if (first == ncclSuccess || first == ncclInProgress) first = its == ncclSuccess ? first : its;
+    }
+    return first;
 }
 
 NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
@@ -255,6 +273,7 @@ NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
                       "ncclGroupSimulateEnd: the ncclSimInfo_t was not initialized with NCCL_SIM_INFO_INITIALIZER");
     tuttiSimInfo_t same = TUTTI_SIM_INFO_INITIALIZER;
     const ncclResult_t result = converted(tuttiGroupSimulateEnd(&same));
+    if (groups > 0 && --groups == 0) later.clear();
     if (result == ncclSuccess && info != nullptr) info->estimatedTime = same.estimatedTime;
     return result;
 }

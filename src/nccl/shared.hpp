@@ -1,6 +1,9 @@
 // What the files of libnccl.so.2 share: handles, conversions, and how functions are exported.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "nccl/nccl.h"
@@ -11,17 +14,46 @@
     extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) result name parameters; \
     extern "C" __attribute__((visibility("default"))) result p##name parameters
 
+namespace tutti::nccl {
+class KernelWindows;
+}
+
 /// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made.
 struct ncclComm {
     tuttiComm_t inner = nullptr;
-};
-
-struct ncclWindow_vidmem {
-    void* base;
-    tuttiWindow_t inner;  // written when the group ends in which it was made
+    std::shared_ptr<tutti::nccl::KernelWindows> kernel_windows = nullptr;  // once kernels can reach a window's parts
+    ~ncclComm();
 };
 
 namespace tutti::nccl {
+
+/// What an ncclWindow_t stands for. The handle of a window whose parts kernels reach is an address on the GPU, where
+/// they find an ncclWindow_vidmem; that of any other is the address of this.
+struct Window {
+    ncclComm* comm = nullptr;
+    std::byte* base = nullptr;  // this rank's part
+    std::size_t bytes = 0;
+    tuttiWindow_t inner = nullptr;  // written when the group ends in which it was made
+    std::byte* first = nullptr;     // rank 0's part, for kernels of this rank; nullptr: they do not reach the parts
+    std::size_t stride = 0;         // from one rank's part to the next one's
+    bool owned = false;             // its memory is an ncclDevComm's, and is freed with it
+    ~Window();
+};
+
+/// The window behind a handle; nullptr if there is none.
+Window* find_window(ncclWindow_t handle);
+/// Registers a window and calls done(handle) once it is open: at once, or when the group ends. flags: those of Tutti.
+/// If done() refuses, so does this, and the window is deregistered.
+ncclResult_t register_window(std::shared_ptr<Window> window, int flags, std::function<ncclResult_t(ncclWindow_t)> done);
+ncclResult_t deregister_window(ncclComm_t comm, ncclWindow_t handle);
+/// Where kernels find the communicator's windows by the memory of this rank, an ncclDevCommWindowTable.
+ncclResult_t window_table(ncclComm& comm, void*& table);
+
+/// Whether kernels of the communicator's ranks can reach each other's memory, in windows of the right memory.
+bool has_addresses(const ncclComm* comm);
+
+/// Calls work(how) at once or, inside of a group, when the outermost one has ended; how: with what result.
+ncclResult_t when_group_ends(std::function<ncclResult_t(ncclResult_t how)> work);
 
 /// Keeps `why` as the calling thread's last error, and returns `result`.
 ncclResult_t refuse(ncclResult_t result, std::string why);
