@@ -11,7 +11,7 @@ using namespace tutti::nccl;
 namespace {
 
 constexpr unsigned magic = 0xcafebeef;
-constexpr unsigned oldest = 23000;  // whose structures are those of TUTTI_NCCL_INTERFACE
+constexpr unsigned oldest = 22902;  // whose structures are known; 2.28 has no versions in them
 
 /// The caller's rank and the number of ranks; 0 of 0 without a communicator.
 ncclTeam world(ncclComm_t comm) {
@@ -67,7 +67,17 @@ class Resources {
     std::size_t bytes_ = 0;
 };
 
-/// Of what versions_match() accepts: what is asked for and not supported; nullptr: nothing.
+/// The requirements, of any version, as if they were of the newest.
+ncclDevCommRequirements converted(const ncclDevCommRequirements& given) {
+    ncclDevCommRequirements wanted{};
+    std::memcpy(&wanted, &given, std::min(given.size, sizeof wanted));
+    if (given.version >= 22904) return wanted;
+    wanted.lsa_barriers = std::max(wanted.lsa_barriers, wanted.barriers);  // neither asked for GIN then
+    wanted.barriers = wanted.rail_gin_barriers = 0;
+    return wanted;
+}
+
+/// What is asked for and not supported; nullptr: nothing.
 const char* unsupported(const ncclDevCommRequirements& wanted) {
     if (wanted.lsa_multimem) return "multicast (lsaMultimem)";
     for (const ncclTeamRequirements* t = wanted.teams; t != nullptr; t = t->next)
@@ -92,6 +102,16 @@ ncclResult_t check_version(const char* function, unsigned version) {
     return refuse(ncclInvalidUsage, std::string(function) + ": the program was compiled with nccl_device.h of NCCL " +
                                         version_text(version) + "; this library has the structures of " +
                                         version_text(oldest) + " to " + version_text(TUTTI_NCCL_INTERFACE));
+}
+
+/// Writes it as the version has it that `comm` names.
+void write(const ncclDevComm& comm, void* made) {
+    if (comm.version >= 23000) {
+        std::memcpy(made, &comm, sizeof comm);
+    } else {
+        std::memset(made, 0, older_dev_comm_bytes(comm.version));
+        std::memcpy(made, &comm.lsa, sizeof comm.lsa);
+    }
 }
 
 /// Of a window whose parts kernels reach: the address of a rank's part, `offset` bytes on.
@@ -148,13 +168,14 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
     const char* const function = "ncclDevCommCreate";
     if (given == nullptr || made == nullptr)
         return refuse(ncclInvalidArgument, std::string(function) + ": an argument is NULL");
-    if (given->magic != magic || given->size < offsetof(ncclDevCommRequirements, gin_strong_signals))
+    if (given->magic != magic || given->size < offsetof(ncclDevCommRequirements, gin_connection))
         return refuse(ncclInvalidUsage, std::string(function) +
                                             ": the requirements were not initialized with "
                                             "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER of "
-                                            "nccl_device.h of NCCL 2.30");
+                                            "nccl_device.h of NCCL 2.29 or 2.30");
     if (const ncclResult_t result = check_version(function, given->version); result != ncclSuccess) return result;
-    if (const char* const what = unsupported(*given)) return not_supported(function, what);
+    const ncclDevCommRequirements wanted = ::converted(*given);
+    if (const char* const what = unsupported(wanted)) return not_supported(function, what);
     const ncclTeam all = world(comm);
     if (all.nRanks == 0) return refuse(ncclInvalidArgument, std::string(function) + ": comm is no communicator");
     if (!has_addresses(comm))
@@ -165,21 +186,21 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
     ncclDevComm d{};
     d.magic = magic;
     d.version = given->version;
-    d.rank = d.lsaRank = all.rank;
-    d.nRanks = d.lsaSize = all.nRanks;
-    d.nRanks_reciprocal = d.lsaSize_reciprocal = reciprocal(all.nRanks);
+    d.lsa.rank = d.lsa.lsaRank = all.rank;
+    d.lsa.nRanks = d.lsa.lsaSize = all.nRanks;
+    d.lsa.nRanks_reciprocal = d.lsa.lsaSize_reciprocal = reciprocal(all.nRanks);
     Resources resources;
-    d.lsa_barrier.barriers = given->lsa_barriers;
-    d.lsa_barrier.buffer = resources.add(barrier_bytes(all.nRanks, given->lsa_barriers), alignof(std::uint32_t));
-    for (const ncclDevResourceRequirements* r = given->resources; r != nullptr; r = r->next) {
+    d.lsa.lsa_barrier.barriers = wanted.lsa_barriers;
+    d.lsa.lsa_barrier.buffer = resources.add(barrier_bytes(all.nRanks, wanted.lsa_barriers), alignof(std::uint32_t));
+    for (const ncclDevResourceRequirements* r = wanted.resources; r != nullptr; r = r->next) {
         const std::uint32_t number = resources.add(r->bytes, r->align);
         if (r->buffer != nullptr) *r->buffer = number;
     }
     void* table = nullptr;
     if (const ncclResult_t result = window_table(*comm, table); result != ncclSuccess) return result;
-    d.windows = static_cast<ncclDevCommWindowTable*>(table);
+    d.lsa.windows = static_cast<ncclDevCommWindowTable*>(table);
     if (resources.bytes() == 0) {
-        *made = d;
+        write(d, made);
         return ncclSuccess;
     }
     int device = 0;
@@ -195,10 +216,11 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
     return register_window(window, TUTTI_WIN_DEFAULT, [=](ncclWindow_t handle) {
         void* first = nullptr;
         if (const ncclResult_t found = find_part(function, handle, 0, 0, &first); found != ncclSuccess) return found;
-        *made = d;
-        made->resources = handle;
-        made->resources_inlined.first = window->first;
-        made->resources_inlined.stride = static_cast<std::uint32_t>(window->stride >> 32);
+        ncclDevComm whole = d;
+        whole.lsa.resources = handle;
+        whole.lsa.resources_inlined.first = window->first;
+        whole.lsa.resources_inlined.stride = static_cast<std::uint32_t>(window->stride >> 32);
+        write(whole, made);
         return ncclSuccess;
     });
 }
@@ -206,12 +228,17 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
 NCCL_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm* made)) {
     const char* const function = "ncclDevCommDestroy";
     if (made == nullptr) return refuse(ncclInvalidArgument, std::string(function) + ": devComm is NULL");
-    if (made->magic != magic)
-        return refuse(ncclInvalidUsage, std::string(function) +
-                                            ": ncclDevCommCreate of nccl_device.h of NCCL 2.30 has "
-                                            "not made this");
-    if (const ncclResult_t result = check_version(function, made->version); result != ncclSuccess) return result;
-    return made->resources == nullptr ? ncclSuccess : deregister_window(comm, made->resources);
+    const bool versioned = made->magic == magic;
+    if (versioned)
+        if (const ncclResult_t result = check_version(function, made->version); result != ncclSuccess) return result;
+    const LsaComm& lsa = versioned ? made->lsa : *reinterpret_cast<const LsaComm*>(made);
+    if (lsa.resources == nullptr) return ncclSuccess;
+    const Window* const window = find_window(lsa.resources);
+    if (window == nullptr || !window->owned)
+        return refuse(ncclInvalidArgument, std::string(function) +
+                                               ": ncclDevCommCreate has not made this, or it was "
+                                               "destroyed before");
+    return deregister_window(comm, lsa.resources);
 }
 
 /// NULL, as NCCL returns where GPUs have no multicast, if kernels reach the parts of the window otherwise.

@@ -1,5 +1,5 @@
-// What kernels compiled with NCCL's nccl_device.h of 2.30 read, and what its host functions take, byte by byte. Members
-// for what this library does not have (multicast, GIN) stay zero.
+// What kernels compiled with NCCL's nccl_device.h of 2.29 or 2.30 read, and what its host functions take, byte by byte.
+// Members for what this library does not have (multicast, GIN) stay zero.
 #pragma once
 
 #include <cstddef>
@@ -75,10 +75,11 @@ struct ncclDevCommRequirements {
     int barriers, lsa_barriers, rail_gin_barriers;
     int ll_blocks, ll_slots;
     bool gin_forced;
-    int gin_contexts, gin_signals, gin_counters, gin_connection;
+    int gin_contexts, gin_signals, gin_counters;  // the last ones of 2.29.2
+    int gin_connection;
     bool gin_exclusive;
     int gin_depth, gin_class;
-    int world_gin_barriers;  // the last one of 2.30.3
+    int world_gin_barriers;
     bool gin_strong_signals, gin_address_signals;
 };
 static_assert(offsetof(ncclDevCommRequirements, resources) == 16 &&
@@ -97,8 +98,8 @@ struct ncclDevCommWindowTable {
 };
 static_assert(offsetof(ncclDevCommWindowTable, next) == 768);
 
-struct ncclDevComm {
-    unsigned int magic, version;
+/// The part of a communicator for kernels that is about loads and stores.
+struct LsaComm {
     int rank, nRanks;
     std::uint32_t nRanks_reciprocal;
     int lsaRank, lsaSize;
@@ -115,6 +116,15 @@ struct ncclDevComm {
     ncclGinBarrierHandle hybrid_world_barrier;
     ncclMultimemHandle lsa_multimem;
     ncclLsaBarrierHandle lsa_barrier;
+};
+static_assert(offsetof(LsaComm, lsaRank) == 12 && offsetof(LsaComm, windows) == 24 &&
+              offsetof(LsaComm, resources) == 32 && offsetof(LsaComm, resources_inlined.first) == 48 &&
+              offsetof(LsaComm, resources_inlined.stride) == 64 && offsetof(LsaComm, lsa_multimem) == 112 &&
+              offsetof(LsaComm, lsa_barrier) == 120 && sizeof(LsaComm) == 128);
+
+struct ncclDevComm {
+    unsigned int magic, version;
+    LsaComm lsa;
     ncclGinBarrierHandle rail_barrier;
     std::uint8_t gin_connections, gin_types[4];
     void* gin_handles[4];
@@ -126,11 +136,12 @@ struct ncclDevComm {
     ncclLsaBarrierHandle hybrid_lsa_barrier;
     ncclGinBarrierHandle hybrid_rail_barrier, world_barrier;
 };
-static_assert(offsetof(ncclDevComm, rank) == 8 && offsetof(ncclDevComm, lsaRank) == 20 &&
-              offsetof(ncclDevComm, windows) == 32 && offsetof(ncclDevComm, resources) == 40 &&
-              offsetof(ncclDevComm, resources_inlined.first) == 56 &&
-              offsetof(ncclDevComm, resources_inlined.stride) == 72 && offsetof(ncclDevComm, lsa_multimem) == 120 &&
-              offsetof(ncclDevComm, lsa_barrier) == 128 && offsetof(ncclDevComm, gin_connections) == 144 &&
+static_assert(offsetof(ncclDevComm, lsa) == 8 && offsetof(ncclDevComm, gin_connections) == 144 &&
               offsetof(ncclDevComm, gin_handles) == 152 && offsetof(ncclDevComm, gin_contexts) == 200 &&
               offsetof(ncclDevComm, abort) == 208 && offsetof(ncclDevComm, hybrid_lsa_barrier) == 216 &&
               sizeof(ncclDevComm) == 240);
+
+/// Those of 2.29 begin with the LsaComm; zeros follow.
+constexpr std::size_t older_dev_comm_bytes(unsigned version) {
+    return version < 22905 ? 200 : 224;
+}

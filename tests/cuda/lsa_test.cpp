@@ -22,6 +22,42 @@ TEST_CASE("a kernel sums what lies in the windows of all ranks, between barriers
     }
 }
 
+TEST_CASE("kernels that were compiled with nccl_device.h of NCCL 2.29 have its structures") {
+    const unsigned version = GENERATE(22902u, 22903u, 22907u);
+    World world({0, 0});
+    ncclDevCommRequirements wanted = requirements(0, version);
+    wanted.size = version < 22905 ? 72 : 88;
+    if (version < 22905)
+        wanted.barriers = blocks, wanted.rail_gin_barriers = 1;  // which asked for no GIN
+    else
+        wanted.lsa_barriers = blocks;
+    wanted.world_gin_barriers = 7;  // beyond its end
+    std::array<std::vector<unsigned char>, 2> made;
+    DONE(ncclGroupStart());
+    for (std::size_t r = 0; r < 2; ++r) {
+        made[r].assign(300, 0xcd);
+        DONE(ncclDevCommCreate(world.comms[r], &wanted, reinterpret_cast<ncclDevComm*>(made[r].data())));
+    }
+    DONE(ncclGroupEnd());
+    for (std::size_t r = 0; r < 2; ++r) {
+        const std::size_t end = version < 22905 ? 200 : 224;
+        CHECK((made[r][end - 1] == 0 && made[r][end] == 0xcd));
+        // From the rank on all is where it is in 2.30, 8 bytes further.
+        std::memset(&world.made[r], 0, sizeof world.made[r]);
+        std::memcpy(&world.made[r].lsa, made[r].data(), 128);
+        fill(world.input[r], r, 1);
+    }
+    for (std::size_t r = 0; r < 2; ++r) world.launch(r, all_reduce, world.in[r], world.out[r], elements, blocks);
+    world.synchronize();
+    for (std::size_t r = 0; r < 2; ++r) {
+        CHECK(wrong(world.output[r], 2, 1) == 0);
+        auto* const its = reinterpret_cast<ncclDevComm*>(made[r].data());
+        DONE(ncclDevCommDestroy(world.comms[r], its));
+        CHECK(ncclDevCommDestroy(world.comms[r], its) == ncclInvalidArgument);
+        CHECK(says("was destroyed before"));
+    }
+}
+
 TEST_CASE("kernels find windows by pointers, and use the resources that a communicator was asked for") {
     World world({0, 1});
     ncclLsaBarrierHandle barriers{};
@@ -43,7 +79,7 @@ TEST_CASE("kernels find windows by pointers, and use the resources that a commun
         for (std::size_t r = 0; r < 2; ++r)
             for (int q = 0; q < 2; ++q) {
                 void* there = nullptr;
-                DONE(ncclGetLsaDevicePointer(world.made[r].resources, resource * 128, q, &there));
+                DONE(ncclGetLsaDevicePointer(world.made[r].lsa.resources, resource * 128, q, &there));
                 CHECK(read(there, 2) == std::vector<int>{round, 2 * round});
             }
     }
@@ -134,7 +170,7 @@ TEST_CASE("what kernels can't have is refused by name") {
         return says(why);
     };
     ncclDevCommRequirements wanted = requirements();
-    CHECK(refuses(requirements(1, 22907), "of NCCL 2.29.7; this library has the structures of 2.30.0 to 2.30.7"));
+    CHECK(refuses(requirements(1, 22901), "of NCCL 2.29.1; this library has the structures of 2.29.2 to 2.30.7"));
     CHECK(refuses(requirements(1, 23100), "2.31.0"));
     wanted.magic = 0;
     CHECK(refuses(wanted, "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER"));
@@ -155,9 +191,14 @@ TEST_CASE("what kernels can't have is refused by name") {
     wanted = requirements();
     CHECK(ncclDevCommCreate(nullptr, &wanted, &made) == ncclInvalidArgument);
     CHECK(ncclDevCommCreate(world.comms[0], &wanted, nullptr) == ncclInvalidArgument);
+    made.magic = 0xcafebeef, made.version = TUTTI_NCCL_INTERFACE;
+    made.lsa.resources = world.in[0];
+    CHECK(ncclDevCommDestroy(world.comms[0], &made) == ncclInvalidArgument);
+    made.version = 23100;
     CHECK(ncclDevCommDestroy(world.comms[0], &made) == ncclInvalidUsage);
+    made = {};
     DONE(ncclDevCommCreate(world.comms[0], &wanted, &made));  // without resources it is this rank's alone
-    CHECK((made.resources == nullptr && made.windows != nullptr));
+    CHECK((made.lsa.resources == nullptr && made.lsa.windows != nullptr));
     DONE(ncclDevCommDestroy(world.comms[0], &made));
 }
 

@@ -101,8 +101,8 @@ static void refused(ncclComm_t comm) {
     void* pointer = memory;
     EXPECT(sizeof wanted == 96);
     refuses(comm, &wanted, "TUTTI_GPU_VIRTUAL=1");
-    wanted.version = 22907;
-    refuses(comm, &wanted, "NCCL 2.29.7");
+    wanted.version = 22901;
+    refuses(comm, &wanted, "NCCL 2.29.1");
     wanted.magic = 0;
     refuses(comm, &wanted, "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER");
     EXPECT(ncclDevCommCreate(comm, NULL, memory) == ncclInvalidArgument);
