@@ -56,15 +56,20 @@ class Resources {
   public:
     /// Returns the number of the next one.
     std::uint32_t add(std::size_t bytes, std::size_t align) {
+        too_many_ = too_many_ || bytes > most || align > most;
+        if (too_many_) return 0;
         const std::size_t at = rounded_up(bytes_, std::max(unit, align));
         bytes_ = at + bytes;
+        too_many_ = bytes_ > most;
         return static_cast<std::uint32_t>(at / unit);
     }
     std::size_t bytes() const { return bytes_; }
+    bool too_many() const { return too_many_; }
 
   private:
-    static constexpr std::size_t unit = 128;
+    static constexpr std::size_t unit = 128, most = unit << 32;  // bytes, so that numbers have 32 bits
     std::size_t bytes_ = 0;
+    bool too_many_ = false;
 };
 
 /// The requirements, of any version, as if they were of the newest.
@@ -176,6 +181,9 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
     if (const ncclResult_t result = check_version(function, given->version); result != ncclSuccess) return result;
     const ncclDevCommRequirements wanted = ::converted(*given);
     if (const char* const what = unsupported(wanted)) return not_supported(function, what);
+    if (wanted.lsa_barriers < 0)
+        return refuse(ncclInvalidArgument,
+                      std::string(function) + ": lsaBarrierCount is " + std::to_string(wanted.lsa_barriers));
     const ncclTeam all = world(comm);
     if (all.nRanks == 0) return refuse(ncclInvalidArgument, std::string(function) + ": comm is no communicator");
     if (!has_addresses(comm))
@@ -196,6 +204,8 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
         const std::uint32_t number = resources.add(r->bytes, r->align);
         if (r->buffer != nullptr) *r->buffer = number;
     }
+    if (resources.too_many())
+        return refuse(ncclInvalidArgument, std::string(function) + ": the resources have more than 512 GiB");
     void* table = nullptr;
     if (const ncclResult_t result = window_table(*comm, table); result != ncclSuccess) return result;
     d.lsa.windows = static_cast<ncclDevCommWindowTable*>(table);

@@ -29,6 +29,7 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
         return refuse(ncclInvalidArgument,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
+    *window = nullptr;
     auto made = std::make_shared<Window>();
     made->comm = comm;
     made->base = static_cast<std::byte*>(buffer);

@@ -68,12 +68,14 @@ class Barrier {
     std::uint32_t passed_;
 };
 
-__global__ void all_reduce_kernel(const __grid_constant__ DevComm comm, const void* in, const void* out,
-                                  std::size_t count) {
+__global__ void all_reduce_kernel(const __grid_constant__ DevComm comm, const int* from, const void* in,
+                                  const void* out, std::size_t count) {
     Barrier barrier(comm, blockIdx.x);
     const int rank = member<int>(&comm, DevComm::rank), ranks = member<int>(&comm, DevComm::ranks);
+    const std::size_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    for (std::size_t i = first; i < count; i += step) part_of_window(in, rank)[i] = from[i];
     barrier.pass();
-    for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    for (std::size_t i = first; i < count; i += step) {
         int sum = 0;
         for (int r = 0; r < ranks; ++r) sum += part_of_window(in, r)[i];
         part_of_window(out, rank)[i] = sum;
@@ -102,9 +104,9 @@ __global__ void find_kernel(const __grid_constant__ DevComm comm, const void* po
 
 }  // namespace
 
-void all_reduce(const DevComm& comm, const void* in, const void* out, std::size_t count, unsigned blocks,
-                cudaStream_t stream) {
-    all_reduce_kernel<<<blocks, threads, 0, stream>>>(comm, in, out, count);
+void all_reduce(const DevComm& comm, const int* from, const void* in, const void* out, std::size_t count,
+                unsigned blocks, cudaStream_t stream) {
+    all_reduce_kernel<<<blocks, threads, 0, stream>>>(comm, from, in, out, count);
 }
 void add_everywhere(const DevComm& comm, Resource resource, int value, cudaStream_t stream) {
     add_kernel<<<1, threads, 0, stream>>>(comm, resource, value);

@@ -22,10 +22,10 @@ using Resource = std::uint32_t;
 
 constexpr unsigned threads = 64;
 
-/// out = the sums of all ranks' `in`; each rank reads all that it sums itself. Each block waits for the peers' block of
-/// its number at barrier `block`, before and after.
-void all_reduce(const DevComm& comm, const void* in, const void* out, std::size_t count, unsigned blocks,
-                cudaStream_t stream);
+/// out = the sums of all ranks' `from`, which each copies to its part of window `in` first; each rank reads all that it
+/// sums itself. Each block waits for the peers' block of its number at barrier `block`, before it reads and after.
+void all_reduce(const DevComm& comm, const int* from, const void* in, const void* out, std::size_t count,
+                unsigned blocks, cudaStream_t stream);
 /// Each rank adds `value` to the words of all ranks' resource, one word for each rank, and waits for the peers.
 void add_everywhere(const DevComm& comm, Resource resource, int value, cudaStream_t stream);
 /// *found = the handle of the window in which `pointer` lies.

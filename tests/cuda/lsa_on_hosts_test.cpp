@@ -13,6 +13,22 @@ TEST_CASE("all memory returns, also that of windows and communicators for kernel
         DONE(world.make(requirements(2)));
         for (std::size_t r = 0; r < 2; ++r) world.made[r].magic = 0, world.in[r] = nullptr;  // forgotten
     }
+    {
+        World world({0, 0});  // in a group that fails
+        const ncclDevCommRequirements wanted = requirements(2);
+        ncclWindow_t windows[2] = {world.in[0], world.in[0]};
+        DONE(ncclGroupStart());
+        for (std::size_t r = 0; r < 2; ++r) {
+            DONE(ncclCommWindowRegister(world.comms[r], world.input[r], bytes, &windows[r], NCCL_WIN_DEFAULT));
+            DONE(ncclDevCommCreate(world.comms[r], &wanted, &world.made[r]));
+        }
+        CHECK(ncclAllReduce(world.input[0], nullptr, 1, ncclInt, ncclSum, world.comms[0], world.streams[0]) ==
+              ncclInvalidArgument);
+        CHECK(ncclGroupEnd() == ncclInvalidArgument);
+        CHECK(says("AllReduce: recvbuff is NULL"));
+        for (std::size_t r = 0; r < 2; ++r) CHECK((windows[r] == nullptr && world.made[r].magic == 0));
+        DONE(world.make(wanted));
+    }
     CHECK(on_hosts::allocations(0) == before);
 }
 

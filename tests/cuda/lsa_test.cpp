@@ -14,9 +14,9 @@ TEST_CASE("a kernel sums what lies in the windows of all ranks, between barriers
     World world(on, offset);
     DONE(world.make(requirements(blocks)));
     for (int round = 0; round < 4; ++round) {
-        for (std::size_t r = 0; r < world.ranks(); ++r) fill(world.input[r], r, round);
+        for (std::size_t r = 0; r < world.ranks(); ++r) fill(world.from[r], r, round);
         for (std::size_t r = 0; r < world.ranks(); ++r)
-            world.launch(r, all_reduce, world.in[r], world.out[r], elements, blocks);
+            world.launch(r, all_reduce, world.from[r], world.in[r], world.out[r], elements, blocks);
         world.synchronize();
         for (std::size_t r = 0; r < world.ranks(); ++r) CHECK(wrong(world.output[r], world.ranks(), round) == 0);
     }
@@ -45,9 +45,10 @@ TEST_CASE("kernels that were compiled with nccl_device.h of NCCL 2.29 have its s
         // From the rank on all is where it is in 2.30, 8 bytes further.
         std::memset(&world.made[r], 0, sizeof world.made[r]);
         std::memcpy(&world.made[r].lsa, made[r].data(), 128);
-        fill(world.input[r], r, 1);
+        fill(world.from[r], r, 1);
     }
-    for (std::size_t r = 0; r < 2; ++r) world.launch(r, all_reduce, world.in[r], world.out[r], elements, blocks);
+    for (std::size_t r = 0; r < 2; ++r)
+        world.launch(r, all_reduce, world.from[r], world.in[r], world.out[r], elements, blocks);
     world.synchronize();
     for (std::size_t r = 0; r < 2; ++r) {
         CHECK(wrong(world.output[r], 2, 1) == 0);
@@ -188,6 +189,15 @@ TEST_CASE("what kernels can't have is refused by name") {
     wanted = requirements();
     wanted.resources = &signals;
     CHECK(refuses(wanted, "GIN"));
+    wanted = requirements(-1);
+    CHECK(ncclDevCommCreate(world.comms[0], &wanted, &made) == ncclInvalidArgument);
+    CHECK(says("lsaBarrierCount is -1"));
+    ncclDevResourceRequirements large{};
+    large.bytes = GENERATE(SIZE_MAX, std::size_t{1} << 40);
+    wanted = requirements(1);
+    wanted.resources = &large;
+    CHECK(ncclDevCommCreate(world.comms[0], &wanted, &made) == ncclInvalidArgument);
+    CHECK(says("more than 512 GiB"));
     wanted = requirements();
     CHECK(ncclDevCommCreate(nullptr, &wanted, &made) == ncclInvalidArgument);
     CHECK(ncclDevCommCreate(world.comms[0], &wanted, nullptr) == ncclInvalidArgument);
@@ -294,12 +304,13 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
     ncclUniqueId id;
     ncclComm_t comm = nullptr;
     ncclWindow_t in = nullptr, out = nullptr;
-    int *input = nullptr, *output = nullptr;
+    int *from = nullptr, *input = nullptr, *output = nullptr;
     cudaStream_t stream = nullptr;
     ncclDevComm made{};
     DONE(ncclGetUniqueId(&id));  // NCCL_COMM_ID says where they meet
     DONE(ncclCommInitRank(&comm, ranks, id, rank));
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    OK(cudaMalloc(&from, bytes));
     DONE(ncclMemAlloc(reinterpret_cast<void**>(&input), bytes));
     DONE(ncclMemAlloc(reinterpret_cast<void**>(&output), bytes + sizeof(int)));
     DONE(ncclCommWindowRegister(comm, input, bytes, &in, NCCL_WIN_COLL_SYMMETRIC));
@@ -307,9 +318,9 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
     const ncclDevCommRequirements wanted = requirements(blocks);
     DONE(ncclDevCommCreate(comm, &wanted, &made));
     for (int round = 0; round < 4; ++round) {
-        fill(input, static_cast<std::size_t>(rank), round);
+        fill(round < 3 ? from : input, static_cast<std::size_t>(rank), round);
         if (round < 3)
-            all_reduce(bytes_of(made), in, out, elements, blocks, stream);
+            all_reduce(bytes_of(made), from, in, out, elements, blocks, stream);
         else  // whose memory is now virtual
             DONE(ncclAllReduce(input, output, elements, ncclInt, ncclSum, comm, stream));
         OK(cudaStreamSynchronize(stream));
@@ -333,6 +344,7 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
     DONE(ncclCommWindowDeregister(comm, in));
     DONE(ncclCommDestroy(comm));
     OK(cudaFree(plain));
+    OK(cudaFree(from));
     DONE(ncclMemFree(input));
     DONE(ncclMemFree(output));
 }

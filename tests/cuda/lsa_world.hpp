@@ -127,11 +127,13 @@ class World {
   public:
     explicit World(std::vector<int> on, std::size_t offset = 0) : on_(on_devices(std::move(on))), ranks_(on_.size()) {
         comms.resize(ranks_), streams.resize(ranks_), memory_.resize(ranks_);
-        in.resize(ranks_), out.resize(ranks_), input.resize(ranks_), output.resize(ranks_), made.resize(ranks_);
+        from.resize(ranks_), in.resize(ranks_), out.resize(ranks_), input.resize(ranks_), output.resize(ranks_),
+            made.resize(ranks_);
         DONE(ncclCommInitAll(comms.data(), static_cast<int>(ranks_), on_.data()));
         for (std::size_t r = 0; r < ranks_; ++r) {
             OK(cudaSetDevice(on_[r]));
             OK(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+            OK(cudaMalloc(&from[r], bytes));
             DONE(ncclMemAlloc(&memory_[r], 2 * bytes + 8192));
             input[r] = reinterpret_cast<int*>(static_cast<std::byte*>(memory_[r]) + offset);
             DONE(ncclMemAlloc(reinterpret_cast<void**>(&output[r]), bytes));
@@ -151,6 +153,7 @@ class World {
             ncclCommDestroy(comms[r]);
             ncclMemFree(memory_[r]);
             ncclMemFree(output[r]);
+            cudaFree(from[r]);
             cudaStreamDestroy(streams[r]);
         }
     }
@@ -177,7 +180,7 @@ class World {
     std::vector<ncclComm_t> comms;
     std::vector<cudaStream_t> streams;
     std::vector<ncclWindow_t> in, out;
-    std::vector<int*> input, output;
+    std::vector<int*> from, input, output;  // the latter two in the windows
     std::vector<ncclDevComm> made;
 
   private:
