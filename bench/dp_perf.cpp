@@ -430,7 +430,9 @@ int main(int count, char** words) {
     try {
         tuttiComm_t comm = nullptr;
         int rank = 0, ranks = 1;
-        must(tuttiCommInitEnv(&comm, nullptr));
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
+        must(tuttiCommInitEnv(&comm, &config));
         must(tuttiCommUserRank(comm, &rank));
         must(tuttiCommCount(comm, &ranks));
         if (!o.checkpoint.empty()) {

@@ -161,6 +161,7 @@ int main(int count, char** words) {
     try {
         tuttiComm_t comm = nullptr;
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
         if (o.mode == "ring") config.algorithm = "all_reduce:ring";
         int rank = 0, ranks = 1;
         must(tuttiCommInitEnv(&comm, &config));

@@ -44,6 +44,7 @@ Comm::Comm(const Place& place, int ranks, const tuttiUniqueId& id, int rank) {
     config.reproducible = 1;
     config.device = place.device;
     config.timeoutMs = 30000;
+    config.blocking = 1;
     must(tuttiCommInitRankConfig(&handle, ranks, id, rank, &config));
 }
 Comm::~Comm() {

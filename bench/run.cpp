@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "cuda.hpp"
@@ -66,15 +67,32 @@ std::vector<Device> devices_of(World& world, const Options& options) {
     return devices;
 }
 
+/// Bytes of memory for each buffer of a rank, of which it has two: the same on all ranks, of the machine that has the
+/// least for each of its own. 0 if some machine does not say.
+std::size_t memory_for_buffer(World& world) {
+    struct Machine {
+        std::size_t available = SIZE_MAX, ranks = 0;
+    };
+    // Hosts of other names, as containers are, may be one machine; its kernel has one id.
+    std::string id;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+    const std::size_t available = kernel_figure("/proc/meminfo", "MemAvailable") / 10 * 9;
+    std::map<std::string, Machine> machines;
+    for (const std::string& text : world.gather(std::to_string(available) + " " + id)) {
+        Machine& machine = machines[text.substr(text.find(' '))];
+        machine.available = std::min<std::size_t>(machine.available, std::stoull(text));
+        machine.ranks += static_cast<std::size_t>(world.local_ranks());
+    }
+    std::size_t least = SIZE_MAX;
+    for (const auto& [of, machine] : machines) least = std::min(least, machine.available / (2 * machine.ranks));
+    return least;
+}
+
 /// Sizes that do not fit into memory would end in swapping or in the kernel's killing somebody.
 void fit_into_memory(Options& options, World& world) {
-    const std::size_t available = kernel_figure("/proc/meminfo", "MemAvailable") / 10 * 9;
-    std::size_t least = SIZE_MAX;
-    for (const std::string& text : world.gather(std::to_string(available)))
-        least = std::min<std::size_t>(least, std::stoull(text));
-    const auto ranks = static_cast<std::size_t>(world.ranks());
-    if (least == 0 || 2 * ranks * buffer_bytes(options, world.ranks()) <= least) return;
-    options.max_bytes = std::min(options.max_bytes, least / (2 * ranks));
+    const std::size_t most = memory_for_buffer(world);
+    if (most == 0 || buffer_bytes(options, world.ranks()) <= most) return;
+    options.max_bytes = std::min(options.max_bytes, most);
     if (world.is_main(0)) std::printf("#\n# Reducing maxBytes to %zu due to memory limitation\n", options.max_bytes);
     if (options.max_bytes < options.min_bytes)
         fail(exit_internal, "not even messages of " + std::to_string(options.min_bytes) + " bytes fit into memory");

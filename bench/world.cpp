@@ -95,6 +95,7 @@ tuttiConfig_t World::config(int rank) const {
     const bool joins_gpus = options_.transport == "p2p";  // of CPU ranks it knows nothing
     if (!options_.transport.empty() && !(joins_gpus && rank < 0)) configuration.transport = options_.transport.c_str();
     configuration.commName = "perf";
+    configuration.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
     if (options_.reproducible) configuration.reproducible = 1;
     if (options_.threads_per_rank > 0) configuration.threads = options_.threads_per_rank;
     if (rank >= 0 && options_.on_gpu(rank)) configuration.device = device_of(rank);

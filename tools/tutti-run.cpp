@@ -40,6 +40,7 @@ using Deadline = std::optional<Clock::time_point>;
 
 // Time for the ranks to print their own error after one of them failed, and then to leave after SIGTERM.
 constexpr auto grace = std::chrono::seconds(2);
+constexpr int most_kills = 5;  // SIGKILLs, a grace apart: who waits in the kernel may not end even then
 constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 struct Rank {
@@ -79,6 +80,7 @@ class Job {
         for (Rank& rank : ranks_)
             for (Output& output : rank.outputs) output.finish(writable_);
         guard_.stop();
+        close(reports_);
         if (failure_) return failure_->code;
         return borne_ && !succeeded_ ? borne_->code : 0;
     }
@@ -103,20 +105,25 @@ class Job {
         std::signal(SIGPIPE, SIG_IGN);  // a closed output ends the ranks that write to it, see Output
     }
 
+    /// Does not wait until the ranks have become CMD: that may take long where its file is on another host.
     void start_all() {
-        int report[2];  // carries a rank's errno if it can't become CMD; its closing says that all have
+        int report[2];
         if (pipe2(report, O_CLOEXEC) != 0) die("cannot make a pipe");
+        reports_ = report[0];
+        fcntl(reports_, F_SETFL, O_NONBLOCK);
         cores_ = tutti::cores_of_caller();
         if (cores_.empty()) die("cannot read the cores of this process");
         for (int r = 0; r < options_.ranks && !failure_; ++r) start(r, report[1]);
         close(report[1]);
+    }
+
+    /// A rank that can't become CMD reports that before it ends.
+    void take_report() {
         StartError failed;
-        if (read(report[0], &failed, sizeof failed) == sizeof failed) {
-            const int code = failed.error == ENOENT ? exit_not_found : exit_not_executable;
-            fail({code, "cannot run '" + options_.command[0] + "': " + std::strerror(failed.error)});
-            stop_at_ = kill_at_ = Clock::now();
-        }
-        close(report[0]);
+        if (read(reports_, &failed, sizeof failed) != sizeof failed) return;
+        const int code = failed.error == ENOENT ? exit_not_found : exit_not_executable;
+        fail({code, "cannot run '" + options_.command[0] + "': " + std::strerror(failed.error)});
+        stop_at_ = kill_at_ = Clock::now();
     }
 
     void start(int r, int report) {
@@ -147,6 +154,7 @@ class Job {
     /// The child's way from fork to CMD.
     [[noreturn]] void become(int r, std::array<int, 2> outputs, pid_t parent, int report) {
         setpgid(0, 0);
+        guard_.forget();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);  // it died before the line above
         std::signal(SIGPIPE, SIG_DFL);
@@ -252,6 +260,7 @@ class Job {
             waitpid(info.si_pid, nullptr, 0);
             info.si_pid = 0;
         }
+        take_report();
         std::stable_sort(failed.begin(), failed.end(), [](const auto& a, const auto& b) {
             return (a.second.si_code != CLD_EXITED) > (b.second.si_code != CLD_EXITED);
         });
@@ -299,6 +308,7 @@ class Job {
             return;
         }
         if (kill_at_ && now >= *kill_at_) {
+            if (kills_++ == most_kills) return leave_behind();
             signal_all(SIGKILL);
             kill_at_ = now + grace;
         } else if (!kill_at_ && stop_at_ && now >= *stop_at_) {
@@ -311,12 +321,19 @@ class Job {
         }
     }
 
+    void leave_behind() {
+        say("rank %s does not end, not even by SIGKILL; tutti-run does", running_ranks().c_str());
+        for (Rank& rank : ranks_) rank.running = false;
+    }
+
     const Options& options_;
     std::vector<Rank> ranks_;
     std::vector<int> cores_;
+    int reports_ = -1;  // StartErrors come here
     Guard guard_;
     sigset_t original_mask_{};
     int signals_ = -1;
+    int kills_ = 0;  // SIGKILLs so far
     bool asked_to_end_ = false;
     bool overdue_ = false;  // --timeout has passed
     std::optional<Failure> failure_;

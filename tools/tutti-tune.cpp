@@ -135,6 +135,7 @@ class Rank {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.algorithm = name.c_str();
         config.timeoutMs = 60000;
+        config.blocking = 1;
         tuttiComm_t comm = nullptr;
         check(tuttiCommSplit(whole_, 0, rank_, &comm, &config));
         return comm;
@@ -208,6 +209,7 @@ void run_rank(const Options& args, const std::string& transport, int ranks, int 
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.transport = transport.c_str();
     config.timeoutMs = 60000;
+    config.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
     tuttiComm_t whole = nullptr;
     check(tuttiCommInitRankConfig(&whole, ranks, board.id, rank, &config));
     Rank measuring(args, ranks, rank, whole, board);
@@ -298,7 +300,6 @@ int measure(const Options& args) {
     void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw Failed("mmap failed");
     Tuning tuning = known_in(args.out);
-    tuning.forget_curves();
     const auto begin = Clock::now();
     bool good = true;
     for (const std::string& transport : args.transports)

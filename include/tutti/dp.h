@@ -38,9 +38,10 @@
  *        the right call or calls Abandon.
  *      - A Synchronize that misses gradients, and any failure while data moves, ends the layer's communicator, so that
  *        no other rank waits for ever: the others get tuttiRemoteError with a text that names the rank. From then on
- *        every call returns the first error, and only Abandon, Move and Destroy are of use. The parameters are intact
- *        then, unless an update failed in Step in a mode that sends parameters around (servers, ZeRO): in that case
- *        load a checkpoint.
+ *        every call that trains, checks, saves or loads returns the first error: only Abandon, Move and Destroy are of
+ *        use, and what reads or sets numbers of this rank alone, such as Data, GetStatistics and GetNote. The
+ *        parameters are intact then, unless an update failed in Step in a mode that sends parameters around (servers,
+ *        ZeRO): in that case load a checkpoint.
  *  (5) Same bits. With config.reproducible = 1 of the communicator, all synchronous modes give the same bits for n
  *      ranks, and the same bits as one rank that adds the gradients of n parts in rank order. Without it, they give the
  *      same bits from run to run. Compression and staleness change results, as described there.
@@ -84,7 +85,8 @@
  *      - GradReady sends the gradient. Synchronize waits until all gradients are on their way. Step ends the iteration.
  *        Wait takes the newest values.
  *      - A rank that dies, or destroys its layer, is dropped, and the others go on. If a server dies, calls that need
- *        it return tuttiRemoteError with a text that names it, until tuttiDpMove.
+ *        it return tuttiRemoteError with a text that names it, until tuttiDpMove. Synchronize has then sent what other
+ *        servers get, and sends nothing twice if it is called again.
  *      - Dedicated servers call only Create, Move and Destroy, which returns when all workers have left. Other calls do
  *        nothing there.
  *      - Initial values are those of rank 0, also of frozen parameters and buffers. Groups stay as they are in Create.
@@ -100,9 +102,9 @@
  *        gives the servers the values and states, which the other workers see in Begin. Frozen parameters and buffers,
  *        notes, the learning rate and `steps` are loaded on this worker only. Load on one worker, or on all, before any
  *        of them begins an iteration.
- *      - Available are Begin, NoSync, GradReady, Synchronize, Step, Wait, Abandon, SetLearningRate, GetLossScale,
- *        Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote, Move and
- *        Destroy. Others are refused.
+ *      - Available are Begin, NoSync, GradReady, GradReadyAt, Synchronize, Step, Wait, Abandon, SetLearningRate,
+ *        GetLossScale, Gradient, Data, GetMemory, GetStatistics, Save, SaveAsync, SaveWait, Load, SetNote, GetNote,
+ *        Move and Destroy. Others are refused.
  */
 #ifndef TUTTI_DP_H_
 #define TUTTI_DP_H_

@@ -206,10 +206,10 @@ typedef struct {
     int servers;     /* tuttiDpShardedServer: ranks 0 to servers - 1 serve; default: all */
     int dedicated; /* 1: servers (tuttiDpServer; tuttiDpShardedServer with servers < ranks) are not workers: they have
                       no batch and call only Begin, Synchronize and Step; the mean is over the others. Default 0 */
-    int staleness; /* s >= 0: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once. Begin waits only
-                      while this rank is more than s steps ahead of the last step for which all gradients have arrived,
-                      and takes the newest parameters that have arrived. 0 gives the bits of the synchronous mode.
-                      Default: synchronous */
+    int staleness; /* s, 0 to 64: asynchronous (tuttiDpServer, tuttiDpShardedServer). Step returns at once. Begin waits
+                      only while this rank is more than s steps ahead of the last step for which all gradients have
+                      arrived, and takes the newest parameters that have arrived. 0 gives the bits of the synchronous
+                      mode. Default: synchronous */
     int exactDelay; /* 1: Begin takes parameters that are exactly s steps old, not the newest. s = 1 is the pipelined
                        "delay-1". The same bits from run to run */
     tuttiDpCompression_t compression; /* synchronous modes; onArrival: tuttiDpFp16 and tuttiDpBf16 */

@@ -284,11 +284,12 @@ TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiU
 
 /* Called by all ranks of comm. Suspend waits until all that was issued on comm has ended, and gives back the memory of
  * its connections and programs, on the host and on the GPU. Until tuttiCommResume, comm can only be asked for its
- * memory and its error, resumed, destroyed and aborted; every other call gives tuttiInvalidUsage.
+ * memory, its error and its failed ranks, resumed, destroyed and aborted, and what was made for it (windows, registered
+ * memory, reduction operations) can be given back. Every other call gives tuttiInvalidUsage.
  *
  * Resume, also called by all ranks, brings it back with the same ranks, options, reduction operations and registered
- * memory. Windows, and CUDA graphs captured before, are void. The ranks, on any hosts, meet in rank 0's process, which
- * must still live.
+ * memory. Windows, CUDA graphs captured before, and an id of tuttiCommGetUniqueId are void; newcomers that wait with
+ * the id are told at once. The ranks, on any hosts, meet in rank 0's process, which must still live.
  *
  * Both functions return when it is done, also on non-blocking communicators. One thread that drives several ranks calls
  * them in a group. A failed comm is not suspended. If ranks do not come back within initTimeoutMs (tuttiTimeout), comm
@@ -522,6 +523,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * nobody writes to this rank's part any more, nor reads it. A put or a get that comes too late fails, and its
  * communicator with it. Windows also end when comm is destroyed, aborted or suspended (windows and signals do not come
  * back with tuttiCommResume), or has failed; the handle must be deregistered all the same, before the memory is freed.
+ * If that returns tuttiSystemError, the memory is still registered, and the handle good for another try.
  * On GPUs Deregister waits until other processes have closed the memory, as tuttiCommDeregister does, and under its
  * conditions. A graph in which this rank puts to the window, or gets from it, must have ended before, and not run
  * afterwards. */

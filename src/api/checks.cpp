@@ -1,5 +1,6 @@
 #include "api/checks.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tutti {
@@ -53,16 +54,17 @@ void check_overlap(const Arguments& a, const Usage& e, std::size_t row, Rank ran
 }
 
 void set_op(const Arguments& a, const std::vector<PremultipliedSum>& ops, Operation& o) {
-    const int op = static_cast<int>(a.op), number = op - tuttiNumOps;
+    const int op = static_cast<int>(a.op);
     if (op >= 0 && op < reduce_ops) {
         o.op = static_cast<ReduceOp>(op);
     } else if (op == tuttiAvg) {
         o.average = true;
     } else {
-        if (number < 0 || static_cast<std::size_t>(number) >= ops.size() ||
-            !ops[static_cast<std::size_t>(number)].alive)
-            fail(tuttiInvalidArgument, "%s: op %d is unknown or was destroyed", a.function, op);
-        const PremultipliedSum& its = ops[static_cast<std::size_t>(number)];
+        const auto found = std::ranges::find(ops, op, &PremultipliedSum::number);
+        if (found == ops.end())
+            fail(tuttiInvalidArgument, "%s: op %d is unknown, of another communicator, or was destroyed", a.function,
+                 op);
+        const PremultipliedSum& its = *found;
         if (its.type != o.type)
             fail(tuttiInvalidArgument, "%s: the pre-multiplied sum was made for %s, the data is %s", a.function,
                  std::string(name_of(its.type)).c_str(), std::string(name_of(o.type)).c_str());

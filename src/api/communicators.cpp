@@ -30,39 +30,48 @@ void finalize(tuttiComm& handle, Communicator& comm) {
     if (fault) throw Error(fault->code, fault->text);
 }
 
-/// Takes the communicator out of its handle, once, when all that was issued on it has ended. now: fails the
-/// communicator with this error first. For a failed communicator it waits only for what is under way: operations that
+/// The error of the other ranks of a communicator that this rank aborts.
+Error aborted_by(Rank rank) {
+    try {
+        return Error(tuttiRemoteError, text("rank %d aborted its communicator", rank));
+    } catch (const std::bad_alloc&) {  // the communicator ends all the same
+        return caught();
+    }
+}
+
+/// Takes the communicator out of its handle, once, when all that was issued on it has ended. nullptr if it was
+/// suspended. aborts: fails it first. For a failed communicator it waits only for what is under way: operations that
 /// their streams have not reached will do nothing.
-CommunicatorPtr take(tuttiComm_t handle, const Error* now = nullptr) {
+CommunicatorPtr take(tuttiComm_t handle, bool aborts = false) {
     tuttiComm& h = checked(handle);
-    CommunicatorPtr comm = communicator(handle);
     std::uint32_t expected = tuttiComm::living;
     if (!h.magic.compare_exchange_strong(expected, tuttiComm::dead))
         fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
-    if (now != nullptr) comm->faults().fail(*now);
-    if (comm->faults().failed()) h.ticket_lock->call_off();
+    CommunicatorPtr comm;  // whoever resumes it from now on ends it
+    {
+        std::lock_guard lock(h.mutex);
+        comm = h.comm;
+    }
+    if (comm && aborts) comm->faults().fail(aborted_by(comm->rank()));
+    if (comm && comm->faults().failed()) h.ticket_lock->call_off();
     InTurn turn(*h.ticket_lock);
-    end_suspended(h);  // if the call before this one has suspended it
+    end_suspended(h);  // also if the call before this one has suspended it
     std::lock_guard lock(h.mutex);
     h.for_newcomers.reset();
     h.comm.reset();
     return comm;
 }
 
-bool is_suspended(tuttiComm_t handle) {
-    tuttiComm& h = checked(handle);
-    std::lock_guard lock(h.mutex);
-    return h.suspended.has_value();
-}
-
 /// The failed ranks, also of a suspended communicator, whose ranks still hear of each other's end.
 std::vector<Rank> failed_ranks(tuttiComm_t handle) {
+    tuttiComm& h = checked(handle);
+    CommunicatorPtr comm;
     {
-        tuttiComm& h = checked(handle);
         std::lock_guard lock(h.mutex);
         if (h.suspended) return h.suspended->session->failed_ranks(h.suspended->session->fault());
+        comm = h.comm;
     }
-    return communicator(handle)->faults().failed_ranks();
+    return (comm ? comm : communicator(handle))->faults().failed_ranks();
 }
 
 bool is(tuttiComm_t handle, std::uint32_t state) {
@@ -184,9 +193,11 @@ tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
 tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t* bytes) {
     return guarded([&] {
         if (bytes == nullptr) fail(tuttiInvalidArgument, "tuttiCommMemory: bytes is NULL");
-        *bytes = 0;
-        if (is_suspended(comm)) return;
-        const CommunicatorPtr c = communicator(comm);
+        const CommunicatorPtr c = unless_suspended(comm);
+        if (c == nullptr) {
+            *bytes = 0;
+            return;
+        }
         InTurn turn(*c->ticket_lock());
         *bytes = c->memory();
     });
@@ -220,7 +231,13 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
             fail(tuttiInvalidUsage, "tuttiCommFinalize: the communicator was revoked: destroy it");
         if (!c->options().blocking && !c->ticket_lock()->idle()) {
             comm->closed = tuttiComm::Closed::finalized;
-            in_background(*comm, [comm, c] { finalize(*comm, *c); });
+            try {
+                in_background(*comm, [comm, c] { finalize(*comm, *c); });
+            } catch (...) {  // no thread
+                auto was = tuttiComm::Closed::finalized;
+                comm->closed.compare_exchange_strong(was, tuttiComm::Closed::no);
+                throw;
+            }
             goes_on = true;
             return;
         }
@@ -232,10 +249,9 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     return guarded([&] {
         if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
-        if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
         const CommunicatorPtr taken = take(comm);
         retire(*comm);
-        taken->leave();
+        if (taken) taken->leave();
     });
 }
 
@@ -243,16 +259,9 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
     return guarded([&] {
         if (mark_dead(comm, tuttiComm::making)) return;  // the thread that makes it retires it
         if (mark_dead(comm, tuttiComm::failed)) return retire(*comm);
-        if (is_suspended(comm) && mark_dead(comm, tuttiComm::living)) return end_suspended(*comm), retire(*comm);
-        std::optional<Error> aborted;
-        try {
-            aborted.emplace(tuttiRemoteError, text("rank %d aborted its communicator", communicator(comm)->rank()));
-        } catch (const std::bad_alloc&) {  // the communicator ends all the same
-            aborted = caught();
-        }
-        const CommunicatorPtr taken = take(comm, &*aborted);
+        const CommunicatorPtr taken = take(comm, true);
         retire(*comm);
-        taken->leave();
+        if (taken) taken->leave();
     });
 }
 
@@ -263,9 +272,11 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
             *asyncError = is(comm, tuttiComm::failed) ? comm->error->code() : tuttiInProgress;
             return;
         }
-        *asyncError = tuttiSuccess;
-        if (is_suspended(comm)) return;
-        CommunicatorPtr c = communicator(comm);
+        const CommunicatorPtr c = unless_suspended(comm);
+        if (c == nullptr) {
+            *asyncError = tuttiSuccess;
+            return;
+        }
         if (comm->underway > 0 || comm->closed == tuttiComm::Closed::revoked) {
             *asyncError = comm->underway > 0 ? tuttiInProgress : tuttiSuccess;
             return;

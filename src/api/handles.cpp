@@ -39,21 +39,22 @@ void refuse_closed(const char* function, const tuttiComm& handle) {
          closed == tuttiComm::Closed::finalized ? "finalized" : "revoked: it can be split, shrunk and destroyed");
 }
 
-CommunicatorPtr communicator(tuttiComm_t handle) {
+CommunicatorPtr unless_suspended(tuttiComm_t handle) {
     tuttiComm& h = checked(handle);
     std::lock_guard lock(h.mutex);
-    if (h.suspended) refuse_suspended();
-    if (!h.comm) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
+    if (!h.comm && !h.suspended) fail(tuttiInvalidArgument, "the communicator was destroyed or aborted before");
     return h.comm;
+}
+
+CommunicatorPtr communicator(tuttiComm_t handle) {
+    CommunicatorPtr comm = unless_suspended(handle);
+    if (!comm) refuse_suspended();
+    return comm;
 }
 
 void end_suspended(tuttiComm& handle) {
     std::lock_guard lock(handle.mutex);
-    if (handle.suspended) {
-        const tuttiComm::Suspended& s = *handle.suspended;
-        handle.for_newcomers.reset();
-        s.session->leave();
-    }
+    if (handle.suspended) handle.suspended->session->leave();
     handle.suspended.reset();
 }
 

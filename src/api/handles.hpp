@@ -13,10 +13,10 @@
 namespace tutti {
 
 struct PremultipliedSum {
+    int number;  // as tuttiRedOp_t; the process uses none twice, until all were in use
     DataType type;
     const void* scalar;       // read when the operation runs; nullptr: use immediate
     std::uint64_t immediate;  // the scalar's bytes
-    bool alive;
 };
 
 }  // namespace tutti
@@ -64,7 +64,8 @@ void refuse_closed(const char* function, const tuttiComm& handle);
 /// The handle, if it is living. Throws tuttiInvalidArgument if it is null, destroyed or foreign, tuttiInvalidUsage if
 /// it is still being made, and the error of one that could not be made.
 tuttiComm& checked(tuttiComm_t handle);
-CommunicatorPtr communicator(tuttiComm_t handle);  // as checked(); tuttiInvalidUsage if suspended
+CommunicatorPtr unless_suspended(tuttiComm_t handle);  // as checked(); nullptr while it is suspended
+CommunicatorPtr communicator(tuttiComm_t handle);      // as checked(); tuttiInvalidUsage if suspended
 
 tuttiComm_t new_handle(CommunicatorPtr comm);
 

@@ -1,4 +1,6 @@
 // Windows, and the operations on peers' windows.
+#include <atomic>
+
 #include "api/checks.hpp"
 #include "api/making.hpp"
 #include "api/numbered.hpp"
@@ -18,6 +20,7 @@ struct OpenWindow {
     void* registration = nullptr;                    // the memory's registration; nullptr if it needs none
     std::shared_ptr<const Window> window = nullptr;  // nullptr if puts and gets do not reach it
     std::string obstacle = {};                       // why they do not
+    std::atomic<bool> ends = false;                  // a thread deregisters it
 };
 using OpenWindowPtr = std::shared_ptr<OpenWindow>;
 
@@ -200,13 +203,26 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
 tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
     return guarded([&] {
         const OpenWindowPtr window = window_of("tuttiCommWindowDeregister", win, comm);
-        if (!windows().remove(win))
-            fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window was deregistered by another thread");
-        if (const CommunicatorPtr c = window->comm.lock(); c && window->window) {
+        if (window->ends.exchange(true))
+            fail(tuttiInvalidArgument, "tuttiCommWindowDeregister: the window is deregistered by another thread");
+        std::optional<Error> trouble;
+        keep_first(trouble, [&] {
+            const CommunicatorPtr c = window->comm.lock();
+            if (!c || !window->window) return;
             InTurn turn(*c->ticket_lock());
             c->windows().close(*window->window);
-        }
-        if (window->registration != nullptr) deregister_memory(window->registration);
+        });
+        if (window->registration != nullptr && !trouble) try {
+                deregister_memory(window->registration);
+            } catch (...) {
+                trouble = caught();
+                if (trouble->code() == tuttiSystemError) {  // the registration stands, and so does the handle
+                    window->ends = false;
+                    throw;
+                }
+            }
+        windows().remove(win);
+        if (trouble) throw Error(*trouble);
     });
 }
 

@@ -225,12 +225,14 @@ std::vector<Rank> excluded_by(const int* excluded, int count, int all, Rank self
     return {excluded, excluded + count};
 }
 
-/// The place to which one of the members has invited the newcomers.
-Identity place_to_grow(SetupExchange& exchange, const Communicator& parent, const RendezvousPoint* mine) {
+/// The first member that has invited newcomers, and the place where it did.
+std::pair<Rank, Identity> place_to_grow(SetupExchange& exchange, const Communicator& parent,
+                                        const RendezvousPoint* mine) {
     exchange.begin();
     const std::vector<Call> all = exchange.all_gather(mine != nullptr ? Call{1, mine->invitation()} : Call{});
-    for (const Call& one : all)
-        if (one.valid == 1) return parent.session().accept(one.invitation);
+    for (Rank r = 0; r < parent.ranks(); ++r)
+        if (const Call& its = all[static_cast<std::size_t>(r)]; its.valid == 1)
+            return {r, parent.session().accept(its.invitation)};
     fail(tuttiInvalidUsage, "tuttiCommGrow: none of the ranks has called tuttiCommGetUniqueId before");
 }
 
@@ -245,6 +247,7 @@ void suspend(tuttiComm& handle, CommunicatorPtr comm, SetupExchange& exchange) {
     tuttiComm::Suspended suspended{identity, comm->rank(), comm->ranks(), comm->options(), std::move(opened), nullptr};
     suspended.session = comm->suspend();
     std::lock_guard lock(handle.mutex);
+    handle.for_newcomers.reset();  // its key goes with the session's
     handle.suspended = std::move(suspended);
     handle.closed = tuttiComm::Closed::suspended;
     handle.comm.reset();
@@ -350,11 +353,12 @@ tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId* id) {
         refuse_failed(parent);
         const Session& session = parent.comm->session();
         auto place = std::make_shared<RendezvousPoint>(session);
-        *id = session.accept(place->invitation()).to_unique_id();
+        const tuttiUniqueId made = session.accept(place->invitation()).to_unique_id();
         {
             const std::lock_guard lock(parent.handle.mutex);
             if (parent.handle.comm) {                     // its end, from now on, closes the place
                 parent.handle.for_newcomers.swap(place);  // newcomers to an earlier place are told
+                *id = made;
                 return;
             }
         }
@@ -371,9 +375,11 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
             if (newcomm == nullptr || id == nullptr)
                 fail(tuttiInvalidArgument, "tuttiCommGrow: %s is NULL, which only a member's may be",
                      newcomm == nullptr ? "newcomm" : "comm and id");
-            if (rank < 0 || rank >= nranks)
-                fail(tuttiInvalidArgument, "tuttiCommGrow: rank is %d; a newcomer's is below nranks, which is %d", rank,
-                     nranks);
+            if (rank < 1 || rank >= nranks)
+                fail(tuttiInvalidArgument,
+                     "tuttiCommGrow: rank is %d; a newcomer's is 1 or more, since members keep theirs, and below "
+                     "nranks, which is %d",
+                     rank, nranks);
             const Options options = Options::from(config);
             goes_on = make(newcomm, options, [=, identity = Identity::from(*id)]() -> CommunicatorPtr {
                 return Communicator::join(identity, rank, nranks, options);
@@ -399,11 +405,11 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
         goes_on = make(
             newcomm, options,
             [=, parent = parent.comm]() -> CommunicatorPtr {
-                const Identity place = place_to_grow(*exchange, *parent, mine.get());
+                const auto [host, place] = place_to_grow(*exchange, *parent, mine.get());
                 const std::vector<Rank> members = all_but({}, parent->ranks());
                 CommunicatorPtr larger = Communicator::join(
                     place, self, nranks, options, processes_of(parent->session(), members), exchange->origin());
-                if (mine) mine->all_have_met();
+                if (host == self) mine->all_have_met();  // else newcomers to this rank's place are told
                 return larger;
             },
             &parent.handle);

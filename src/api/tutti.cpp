@@ -2,6 +2,8 @@
 // from a call to its execution.
 #include "tutti/tutti.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "api/checks.hpp"
@@ -34,6 +36,17 @@ Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communic
     const Operation operation = check(arguments, *comm, h.ops);
     comm->faults().check();
     return operation;
+}
+
+/// The number of the next reduction operation. Any thread.
+int next_op() {
+    static std::atomic<std::uint32_t> made{0};
+    return static_cast<int>(tuttiNumOps + made++ % (tuttiMaxRedOp - tuttiNumOps));
+}
+
+/// The entry of h.ops with this number, if there is one.
+auto op_of(tuttiComm& h, int number) {
+    return std::ranges::find(h.ops, number, &PremultipliedSum::number);
 }
 
 void refuse_itself(const Arguments& arguments, const Operation& operation, Rank rank) {
@@ -210,7 +223,7 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
         const char* function = "tuttiRedOpCreatePreMulSum";
         if (op == nullptr || scalar == nullptr)
             fail(tuttiInvalidArgument, "%s: %s is NULL", function, op == nullptr ? "op" : "scalar");
-        PremultipliedSum sum{check_type(function, type), nullptr, 0, true};
+        PremultipliedSum sum{0, check_type(function, type), nullptr, 0};
         if (residence == tuttiScalarHostImmediate)
             std::memcpy(&sum.immediate, scalar, size_of(sum.type));
         else if (residence == tuttiScalarDevice)
@@ -219,11 +232,10 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
             fail(tuttiInvalidArgument, "%s: residence %d is unknown", function, static_cast<int>(residence));
         tuttiComm& h = checked(comm);
         std::lock_guard lock(h.mutex);
-        std::size_t number = 0;
-        while (number < h.ops.size() && h.ops[number].alive) ++number;
-        if (number == h.ops.size()) h.ops.emplace_back();
-        h.ops[number] = sum;
-        *op = static_cast<tuttiRedOp_t>(static_cast<int>(tuttiNumOps) + static_cast<int>(number));
+        if (h.suspended) refuse_suspended();
+        for (sum.number = next_op(); op_of(h, sum.number) != h.ops.end();) sum.number = next_op();
+        h.ops.push_back(sum);
+        *op = static_cast<tuttiRedOp_t>(sum.number);
     });
 }
 
@@ -231,13 +243,13 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
     return guarded([&] {
         tuttiComm& h = checked(comm);
         std::lock_guard lock(h.mutex);
-        const int number = static_cast<int>(op) - tuttiNumOps;
-        if (number < 0 || static_cast<std::size_t>(number) >= h.ops.size() ||
-            !h.ops[static_cast<std::size_t>(number)].alive)
+        const auto found = op_of(h, static_cast<int>(op));
+        if (found == h.ops.end())
             fail(tuttiInvalidArgument,
-                 "tuttiRedOpDestroy: op %d is not one of tuttiRedOpCreatePreMulSum, or was destroyed",
+                 "tuttiRedOpDestroy: op %d is not one that tuttiRedOpCreatePreMulSum has made of this communicator, or "
+                 "was destroyed",
                  static_cast<int>(op));
-        h.ops[static_cast<std::size_t>(number)].alive = false;
+        h.ops.erase(found);
     });
 }
 

@@ -140,7 +140,6 @@ constexpr Variable table[] = {
     {"PMI_SIZE", "", "MPICH's WORLD_SIZE."},
     {"MPI_LOCALRANKID", "", "MPICH's LOCAL_RANK."},
     {"MPI_LOCALNRANKS", "", "MPICH's LOCAL_WORLD_SIZE."},
-    {"PMI_FD", "", "MPICH's connection to its launcher; tells apart jobs of one user."},
     {"SLURM_PROCID", "", "Slurm's RANK."},
     {"SLURM_NTASKS", "", "Slurm's WORLD_SIZE."},
     {"SLURM_LOCALID", "", "Slurm's LOCAL_RANK."},
@@ -189,6 +188,7 @@ Protection read_protection() {
 std::vector<std::string> split(const std::string& text, char at) {
     std::vector<std::string> parts;
     std::istringstream stream(text);
+    stream.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
     for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
     return parts;
 }

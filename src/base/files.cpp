@@ -40,9 +40,11 @@ void sync_folder(const std::string& folder) noexcept {
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view content) {
-    const std::string beside = path + text(".new%d", getpid()), folder = folder_of(path);
+    std::uint64_t chance;  // processes of other hosts and containers may have this one's number
+    random_bytes(&chance, sizeof chance);
+    const std::string beside = path + text(".new%016" PRIx64, chance), folder = folder_of(path);
     try {
-        const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+        const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!fd) fail_errno("'%s' can't be opened for writing", beside.c_str());
         write_all(fd, content, beside);
         if (::rename(beside.c_str(), path.c_str()) != 0) fail_errno("'%s' can't be renamed", beside.c_str());

@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// Replaces the file atomically: writes a new file beside it, syncs and renames it. Several processes may do so at
-/// once. Throws tuttiSystemError that names the file; the old file is then unchanged.
+/// Replaces the file atomically: writes a new file beside it, syncs and renames it. Several threads, of any processes
+/// and hosts, may do so at once. Throws tuttiSystemError that names the file; the old file is then unchanged.
 void replace_file(const std::string& path, std::string_view content);
 
 /// Does nothing if there is no such file, and ignores errors.

@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
-#include <string>
+#include <string_view>
 
 #include "base/config.hpp"
 
@@ -31,17 +32,22 @@ std::array<char, 256> host_name() {
     return name;
 }
 
+/// Allocates nothing: the first line may be that there is no memory.
 int open_sink() {
-    std::string path = settings() == nullptr ? "" : settings()->debug_file;
-    if (path.empty()) return STDERR_FILENO;
-    for (size_t at = 0; (at = path.find('%', at)) != std::string::npos && at + 1 < path.size();) {
-        std::string value = path[at + 1] == 'h'   ? host_name().data()
-                            : path[at + 1] == 'p' ? std::to_string(getpid())
-                                                  : "%";
-        path.replace(at, 2, value);
-        at += value.size();
+    const char* const named = settings() == nullptr ? "" : settings()->debug_file.c_str();
+    if (*named == '\0') return STDERR_FILENO;
+    const auto host = host_name();
+    char path[PATH_MAX], pid[16];
+    std::snprintf(pid, sizeof pid, "%d", getpid());
+    std::size_t used = 0;
+    for (const char* c = named; *c != '\0' && used < sizeof path; ++c) {
+        const bool stands_for_more = *c == '%' && c[1] != '\0';
+        const char one[] = {*c, '\0'};
+        if (stands_for_more) ++c;
+        const char* const part = !stands_for_more ? one : *c == 'h' ? host.data() : *c == 'p' ? pid : "%";
+        used += static_cast<std::size_t>(std::snprintf(path + used, sizeof path - used, "%s", part));
     }
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    const int fd = used < sizeof path ? ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     return fd < 0 ? STDERR_FILENO : fd;
 }
 
@@ -67,24 +73,24 @@ __attribute__((format(printf, 1, 2))) void warn(const char* format, ...) {
 }
 
 Level read_level() {
-    const std::string name = settings() == nullptr ? "" : settings()->debug;
+    const std::string_view name = settings() == nullptr ? "" : settings()->debug.c_str();
     if (name.empty() || name == "WARN") return Level::warn;
-    if (name == "NONE" || name == "VERSION") return Level::none;
+    if (name == "NONE") return Level::none;
     if (name == "INFO") return Level::info;
     if (name == "TRACE") return Level::trace;
     warn("environment variable TUTTI_DEBUG is '%s', taken for WARN; NONE, WARN, INFO or TRACE was expected",
-         name.c_str());
+         name.data());
     return Level::warn;
 }
 
 }  // namespace
 
-bool logs(Level level) {
+bool logs(Level level) noexcept {
     static const Level limit = read_level();
     return level <= limit && level != Level::none;
 }
 
-void log(Level level, const char* format, ...) {
+void log(Level level, const char* format, ...) noexcept {
     if (!logs(level)) return;
     va_list arguments;
     va_start(arguments, format);

@@ -7,8 +7,8 @@ namespace tutti {
 enum class Level { none, warn, info, trace };
 
 /// True if lines of this level are printed. Check it before computing the arguments of a line.
-bool logs(Level level);
+bool logs(Level level) noexcept;
 
-void log(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void log(Level level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -11,6 +12,8 @@
 
 #include <cerrno>
 #include <ctime>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "base/config.hpp"
@@ -19,15 +22,58 @@
 
 namespace tutti {
 
+namespace {
+
+/// The descriptors that forked children do not get.
+struct KeptFromChildren {
+    std::mutex mutex;  // guards all; who forks holds it
+    std::set<int> all;
+
+    KeptFromChildren() {
+        pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); }, after_fork_in_child);
+    }
+    static KeptFromChildren& get() {
+        static auto& instance = *new KeptFromChildren;
+        return instance;
+    }
+    static void after_fork_in_child() {
+        KeptFromChildren& kept = get();
+        for (const int fd : kept.all) ::close(fd);
+        const int nothing = kept.all.empty() ? -1 : ::open("/dev/null", O_RDWR | O_CLOEXEC);
+        for (const int fd : kept.all)  // their owners in the child may close them
+            if (nothing >= 0 && fd != nothing) dup3(nothing, fd, O_CLOEXEC);
+        if (nothing >= 0 && !kept.all.contains(nothing)) ::close(nothing);
+        kept.mutex.unlock();
+    }
+};
+
+}  // namespace
+
 void Fd::reset() {
-    if (fd_ >= 0) ::close(fd_);
+    if (kept_) {
+        KeptFromChildren& kept = KeptFromChildren::get();
+        const std::lock_guard lock(kept.mutex);
+        kept.all.erase(fd_);
+        ::close(fd_);
+    } else if (fd_ >= 0) {
+        ::close(fd_);
+    }
     fd_ = -1;
+    kept_ = false;
 }
 
 Fd Fd::duplicate() const {
     Fd copy(fcntl(fd_, F_DUPFD_CLOEXEC, 0));
     if (!copy) fail_errno("duplicating a file descriptor failed (see `ulimit -n`)");
+    if (kept_) copy.keep_from_children();
     return copy;
+}
+
+void Fd::keep_from_children() {
+    KeptFromChildren& kept = KeptFromChildren::get();
+    const std::lock_guard lock(kept.mutex);
+    kept.all.insert(fd_);
+    kept_ = true;
 }
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {

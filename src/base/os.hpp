@@ -19,11 +19,12 @@ class Fd {
   public:
     Fd() = default;
     explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), kept_(std::exchange(other.kept_, false)) {}
     Fd& operator=(Fd&& other) noexcept {
         if (this != &other) {
             reset();
             fd_ = std::exchange(other.fd_, -1);
+            kept_ = std::exchange(other.kept_, false);
         }
         return *this;
     }
@@ -31,11 +32,15 @@ class Fd {
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
     void reset();
-    /// Another descriptor of the same file. Throws tuttiSystemError.
+    /// Another descriptor of the same file, also kept from children if this one is. Throws tuttiSystemError.
     Fd duplicate() const;
+    /// From now on a forked child gets /dev/null under this number, so that who waits for the last copy to be closed
+    /// does not wait for the child. Throws std::bad_alloc.
+    void keep_from_children();
 
   private:
     int fd_ = -1;
+    bool kept_ = false;  // from children
 };
 
 /// Owns a memory mapping, shared or anonymous, and unmaps it on destruction.

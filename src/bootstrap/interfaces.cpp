@@ -22,6 +22,7 @@ struct Wish {
         if (text.starts_with('^')) exclude = true, text.erase(0, 1);
         if (text.starts_with('=')) exact = true, text.erase(0, 1);
         std::istringstream list(text);
+        list.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
         for (std::string name; std::getline(list, name, ',');)
             if (!name.empty()) names.push_back(name);
     }

@@ -116,8 +116,8 @@ Pmix* pmix_for(const Launcher& l) {
     return pmix;
 }
 
-/// Counts the communicators that are made from the environment, including failed attempts. All ranks make them in the
-/// same order, and each has a rendezvous of its own.
+/// Counts the communicators that are made from the environment, including attempts that failed, but not those that were
+/// refused: the caller repeats them. All ranks make them in the same order, and each has a rendezvous of its own.
 std::uint64_t next_call() {
     static std::atomic<std::uint64_t> calls{0};
     return calls++;
@@ -155,7 +155,12 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-// MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them.
+std::string slurm_job() {
+    return "slurm " + environment("SLURM_JOB_ID").value_or("") + "." + environment("SLURM_STEP_ID").value_or("");
+}
+
+// MPICH's ranks are children of its proxy, perhaps through a shell; a process id is the same for all of them. Slurm's
+// PMI-2 has MPICH's variables and no proxy.
 std::string mpich_job() {
     pid_t pid = getppid();
     for (int generation = 0; generation < 16 && pid > 1; ++generation) {
@@ -169,18 +174,18 @@ std::string mpich_job() {
         if (name.find("pmi_proxy") != std::string::npos) return "mpich " + std::to_string(pid);
         pid = parent;
     }
-    return "mpich " + std::to_string(getppid());
+    return environment("SLURM_STEP_ID") ? slurm_job() : "mpich " + std::to_string(getppid());
 }
 
-// A text that all ranks of a job have in common, and that differs between jobs of this user.
-std::string job_of(const Launcher& l) {
+// A text that all ranks of a job have in common, and that differs between jobs of this user. Processes have numbers of
+// their own on each host, so with several hosts it may be empty: the secret and the rendezvous then tell jobs apart.
+std::string job_of(const Launcher& l, bool one_host) {
     const std::string launcher = l.name;
-    const auto value = [](const char* name) { return environment(name).value_or(""); };
-    if (launcher == "Slurm") return "slurm " + value("SLURM_JOB_ID") + "." + value("SLURM_STEP_ID");
-    if (launcher == "MPICH") return mpich_job();
-    if (launcher == "Open MPI") {
-        const std::string space = value("PMIX_NAMESPACE");
-        return "openmpi " + (space.empty() ? std::to_string(getppid()) : space);
+    if (launcher == slurm) return slurm_job();
+    if (launcher == "MPICH") return one_host ? mpich_job() : "";
+    if (launcher == open_mpi) {
+        const std::string space = environment("PMIX_NAMESPACE").value_or("");
+        return "openmpi " + (space.empty() && one_host ? std::to_string(getppid()) : space);
     }
     return "";  // rendezvous_point() identifies the job
 }
@@ -233,6 +238,14 @@ Address resolve(const char* variable, const std::string& host, int port) {
     return address;
 }
 
+// Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
+Address seen_from_elsewhere(const Address& address) {
+    if (!address.is_loopback()) return address;
+    Address outward = rendezvous_interface();
+    outward.port = address.port;
+    return outward;
+}
+
 Address tcp_rendezvous(Rank rank) {
     const auto host = environment("MASTER_ADDR");
     if (!host || !environment("MASTER_PORT"))
@@ -243,20 +256,15 @@ Address tcp_rendezvous(Rank rank) {
     int port = *number("MASTER_PORT", 1, 65534);
     // There torchrun itself listens on MASTER_PORT, so the ranks meet at the next port.
     if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++port;
-    Address address = resolve("MASTER_ADDR", *host, port);
-    // Many systems map their own name to the loopback, where other hosts' ranks would not find rank 0.
-    if (rank == 0 && address.is_loopback()) {
-        address = rendezvous_interface();
-        address.port = static_cast<std::uint16_t>(port);
-    }
-    return address;
+    const Address address = resolve("MASTER_ADDR", *host, port);
+    return rank == 0 ? seen_from_elsewhere(address) : address;
 }
 
-Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t call) {
+Rendezvous rendezvous_of(const Launcher& l, const Launch& launch) {
     const auto secret = secret_of_job();
     const auto host = environment("MASTER_ADDR");
     const bool one_host = launch.local_ranks == launch.ranks || launch.ranks == 1 || (host && is_loopback_name(*host));
-    const std::string job = job_of(l);
+    const std::string job = job_of(l, one_host);
     if (!secret && !one_host)
         fail(tuttiInvalidUsage,
              "the ranks are on several hosts (or %s does not say that they are on one), so they need a common secret: "
@@ -277,7 +285,7 @@ Rendezvous rendezvous_of(const Launcher& l, const Launch& launch, std::uint64_t 
     if (launch.ranks == 1) m.flags |= Rendezvous::alone;
     Bytes context;
     Writer w(context);
-    w.number(call);
+    w.number(next_call());
     if (one_host)
         w.number(static_cast<std::uint32_t>(geteuid()));  // only on one host: a user may have another uid elsewhere
     w.bytes(std::as_bytes(std::span(job)));
@@ -323,7 +331,7 @@ Identity Identity::at(const std::string& place) {
     if (!secret || is_loopback_name(host))
         m.flags |= Rendezvous::one_host;
     else
-        m.tcp = resolve("NCCL_COMM_ID", host, port);
+        m.tcp = seen_from_elsewhere(resolve("NCCL_COMM_ID", host, port));
     Bytes context;
     Writer w(context);
     w.number(calls++);
@@ -339,7 +347,6 @@ Launch Launch::from_environment() {
     Launch launch;
     launch.launcher = "none";
     if (const Launcher* l = find_launcher()) {
-        const std::uint64_t call = next_call();
         Pmix* const pmix = pmix_for(*l);
         if (l->ranks == nullptr)
             read_numbers(pmix->process(), launch);
@@ -351,8 +358,8 @@ Launch Launch::from_environment() {
             launch.local_ranks = std::min(said.local_ranks, launch.ranks);
         }
         launch.identity = pmix != nullptr && launch.ranks > 1 && !environment("TUTTI_SECRET")
-                              ? meet_by(*pmix, launch, call)
-                              : rendezvous_of(*l, launch, call).identity();
+                              ? meet_by(*pmix, launch, next_call())
+                              : rendezvous_of(*l, launch).identity();
         return launch;
     }
     launch.local_ranks = 1;

@@ -135,7 +135,7 @@ HostExecution& Communicator::begin(const Operation& o) {
         return start_on_host(o);
     const Plan& plan = planner_->plan(o);
     HostExecution& execution = *plan.runs->execution;
-    Job job = plan.job;
+    Job& job = execution.take(plan.job, o.rows);
     set_buffers(job, o);
     if (plan.told != nullptr) {
         job.mappable = can_be_mapped(o, execution.program());
@@ -148,7 +148,7 @@ HostExecution& Communicator::begin(const Operation& o) {
         job.scalar = &scalar;
     }
     job.call = announce(o, plan);
-    execution.start(job);
+    execution.begin();
     return execution;
 }
 

@@ -362,9 +362,12 @@ void run_one(Communicator& comm, const Operation& operation) {
             run_shared(comm, execution);
         } else {
             Single single(comm, execution);
-            Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
-                            comm.waiting().trust_in_yields);
-            look_after(single, backoff);
+            single.progress();  // what is sent now is under way while this rank prepares to wait
+            if (!execution.finished()) {
+                Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
+                                comm.waiting().trust_in_yields);
+                look_after(single, backoff);
+            }
         }
         comm.connections().rest(false);
     } catch (const Error& error) {

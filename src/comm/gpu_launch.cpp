@@ -154,6 +154,26 @@ class Wave {
 
     using Orders = std::map<int, gpu::LaunchOrder::Turn>;  // by device, where a launch order is kept
 
+    /// The kernels of a wave that have been started. If the rest of it fails, the destructor has their communicators
+    /// wait for them at their end, as after_launch() does.
+    struct Started {
+        const Wave& wave;
+        std::vector<const Kernel*> kernels{};
+        bool all = false;
+        explicit Started(const Wave& its) : wave(its) {}
+        Started(const Started&) = delete;
+        ~Started() {
+            if (all) return;
+            for (const Kernel* k : kernels)
+                for (const auto& [comm, blocks] : wave.blocks_)
+                    if (k->serves(comm))
+                        shielded("a launch that has failed", [&, comm = comm] {
+                            comm->gpu()->before_launch(k->stream);
+                            comm->gpu()->after_launch(k->stream, comm->connections().engine());
+                        });
+        }
+    };
+
     static bool fits(const std::map<Communicator*, int>& blocks) {
         std::map<gpu::Tenant*, int> of_rank;
         for (const auto& [comm, own] : blocks) {
@@ -233,9 +253,11 @@ class Wave {
         // those streams follows the kernel.
         for (const Kernel& k : all)
             for (void* user : k.other_streams()) follow(k, user, k.stream);
+        Started started(*this);
+        started.kernels.reserve(all.size());
         for (const Kernel& k : all) {
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.before(k.stream);
-            start(gpus, k, begun);
+            start(gpus, k, started, begun);
         }
         for (const Kernel& k : all)
             if (const auto order = orders.find(k.device()); order != orders.end()) order->second.after(k.stream);
@@ -253,16 +275,18 @@ class Wave {
             for (void* user : last->other_streams())  // all branches of a capture must join its users' streams
                 follow(*last, last->stream, user);
         }
+        started.all = true;
         for (const auto& [device, event] : events) gpus.drop(device, event);
     }
 
-    void start(gpu::Gpus& gpus, const Kernel& kernel, bool& begun) const {
+    void start(gpu::Gpus& gpus, const Kernel& kernel, Started& started, bool& begun) const {
         unsigned channels = 0;
         for (const Ready* r : kernel.jobs) channels = std::max(channels, r->job.channels);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->before_launch(kernel.stream, comm->connections().engine());
         run(gpus, kernel, channels);
         begun = true;
+        started.kernels.push_back(&kernel);
         for (const auto& [comm, blocks] : blocks_)
             if (kernel.serves(comm)) comm->gpu()->leave_engine(comm->connections().engine(), kernel.stream);
     }

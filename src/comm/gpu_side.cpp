@@ -143,6 +143,7 @@ void GpuSide::check_stream(void* stream) const {
     if (stream != nullptr && device != device_)
         fail(tuttiInvalidArgument, "the stream is of GPU %d, the communicator on GPU %d", device, device_);
     launches_.check(stream);
+    if (gpu::LaunchOrder* const kept = order()) kept->check(stream);
 }
 
 void GpuSide::check_mates(void* stream, std::uint64_t group) const {

@@ -109,6 +109,7 @@ std::vector<int> cores_of(const Census& told, std::span<const Rank> order) {
 std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, int ranks) {
     auto own = std::make_shared<UserAlgorithms>(ranks, static_cast<int>(slot_depth));
     std::istringstream list(paths);
+    list.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
     for (std::string path; std::getline(list, path, ':');) {
         if (path.empty()) continue;
         const ProgramFile& file = own->add(read_file(path), path);

@@ -34,8 +34,9 @@ const LaunchSequence::Captured* LaunchSequence::captured(std::uint64_t capture) 
 void LaunchSequence::before_launch(void* stream) {
     const std::uint64_t capture = gpus_.capture(stream);
     if (capture == 0) {
-        if (last_.event != nullptr && (gpus_.identity(stream) != last_.stream || last_.by_graphs))
-            gpus_.follow(device_, last_.event, stream);
+        // Made now: if there were none to be had after the launch, nobody could wait for the kernel.
+        if (last_.event == nullptr) after_launch(stream);
+        if (gpus_.identity(stream) != last_.stream || last_.by_graphs) gpus_.follow(device_, last_.event, stream);
     } else if (const Captured* before = captured(capture)) {
         if (before->stream != gpus_.identity(stream)) gpus_.follow(device_, before->event, stream);
     } else {

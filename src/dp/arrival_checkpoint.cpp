@@ -73,6 +73,7 @@ class OnArrival::Whole {
         Communicator() {
             tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
             config.device = TUTTI_DEVICE_CPU;
+            config.blocking = 1;
             tuttiUniqueId id;
             must(tuttiGetUniqueId(&id));
             must(tuttiCommInitRankConfig(&comm, 1, id, 0, &config));

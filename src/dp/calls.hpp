@@ -16,6 +16,10 @@ inline void must(tuttiResult_t result) {
     if (result != tuttiSuccess) throw Error(result, last_error());
 }
 
+/// Splits a communicator from comm, and waits until it is made, also where comm or the environment has that go on in
+/// the background. nullptr without a color. Collective.
+tuttiComm_t split(tuttiComm_t comm, int color, int key, const tuttiConfig_t* config = nullptr);
+
 /// Issues the calls that body makes as one group.
 template <class Body>
 void in_group(Body body) {

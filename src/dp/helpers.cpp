@@ -151,17 +151,18 @@ tuttiResult_t tuttiDpMesh(tuttiComm_t comm, const int* dims, int count, tuttiCom
         }
         if (count < 1 || product != ranks)
             fail(tuttiInvalidArgument, "tuttiDpMesh: the product of dims is not %d, the number of ranks", ranks);
+        std::vector<tuttiComm_t> made(static_cast<std::size_t>(count));
         int stride = ranks;
-        for (int i = 0; i < count; ++i) {
-            const int before = stride;  // product of the dimensions from i on
-            stride /= dims[i];
-            const int coordinate = rank / stride % dims[i];
-            const int color = rank / before * stride + rank % stride;  // all coordinates but this one
-            const tuttiResult_t result = tuttiCommSplit(comm, color, coordinate, &comms[i], nullptr);
-            if (result == tuttiSuccess) continue;
-            const Error error(result, last_error());
-            while (i-- > 0) tuttiCommDestroy(comms[i]);
-            throw error;
-        }
+        for (int i = 0; i < count; ++i) try {
+                const int before = stride;  // product of the dimensions from i on
+                stride /= dims[i];
+                const int coordinate = rank / stride % dims[i];
+                const int color = rank / before * stride + rank % stride;  // all coordinates but this one
+                made[static_cast<std::size_t>(i)] = split(comm, color, coordinate);
+            } catch (...) {
+                while (i-- > 0) tuttiCommDestroy(made[static_cast<std::size_t>(i)]);
+                throw;
+            }
+        std::ranges::copy(made, comms);
     });
 }

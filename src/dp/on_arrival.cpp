@@ -170,13 +170,18 @@ void* OnArrival::data(std::size_t p) {
 }
 
 /// Pulls the values of all trained parameters; waits as config.staleness requires. Returns by how many steps this rank
-/// was ahead of the slowest one, at most the number of the last bin.
+/// was ahead of the slowest one, at most the number of the last bin. Also if it throws, no pull is under way then.
 int OnArrival::pull_values(const char* function) {
     const tuttiPsStatistics_t before = node_->statistics();
+    // If a server is known to have died, nobody waits for what the others would answer: it may take them long.
+    for (std::size_t key = 0; key < trained_.size(); ++key) client(function).check_pull(function, key);
     std::vector<tuttiPsRequest_t> requests;
-    for (std::size_t key = 0; key < trained_.size(); ++key)
-        requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
+    requests.reserve(trained_.size());
     std::optional<Error> first;
+    for (std::size_t key = 0; key < trained_.size() && !first; ++key)
+        keep_first(first, [&] {
+            requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
+        });
     for (const tuttiPsRequest_t request : requests) keep_first(first, [&] { client(function).wait(request); });
     if (first) throw *first;
     const tuttiPsStatistics_t after = node_->statistics();
@@ -196,6 +201,7 @@ void OnArrival::begin() {
         for (const std::size_t p : trained_)
             here_->zero(registration_.parameters[p].type, gradients_[p], registration_.parameters[p].count);
     iteration_.begin();
+    sent_ = false;
 }
 
 void OnArrival::no_sync(bool on) {
@@ -299,11 +305,15 @@ void OnArrival::synchronize() {
              "every parameter, or set config.findUnusedParameters = 1",
              missing.size(), registration_.parameters.size(), registration_.parameters[missing[0]].name.c_str());
     const Deadline called = Clock::now();
-    if (needs_all())
-        if (const std::optional<double> factor = judge_gradients())
-            for (const std::size_t p : trained_)
-                if (iteration_.is_ready(p)) send(p, *factor);
-    wait_for_sends();
+    std::optional<Error> first;  // of a server that has died: what others get is sent all the same
+    if (needs_all() && !sent_) {
+        const std::optional<double> factor = judge_gradients();
+        sent_ = true;
+        for (const std::size_t p : trained_)
+            if (factor && iteration_.is_ready(p)) keep_first(first, [&] { send(p, *factor); });
+    }
+    keep_first(first, [&] { wait_for_sends(); });
+    if (first) throw *first;
     statistics_.synchronized(called);
     iteration_.phase = Phase::synchronized;
 }
@@ -321,8 +331,10 @@ void OnArrival::abandon() {
     if (!node_->works()) return;
     iteration_.expect(Phase::collecting, "tuttiDpAbandon", "no iteration is under way");
     iteration_.phase = Phase::synchronized;
-    wait_for_sends();
-    step();
+    std::optional<Error> first;
+    keep_first(first, [&] { wait_for_sends(); });
+    step();  // in any case: the others wait for it
+    if (first) throw *first;
 }
 
 void OnArrival::wait() {

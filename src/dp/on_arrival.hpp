@@ -81,6 +81,7 @@ class OnArrival {
     std::vector<std::byte*> values_, gradients_;  // by parameter
     std::vector<std::unique_ptr<Block>> halves_;  // by parameter: its gradient in 16 bits; nullptr if sent as it is
     std::vector<tuttiPsRequest_t> sends_;         // by parameter; 0 if none is under way
+    bool sent_ = false;                           // needs_all(): this iteration's gradients have been judged and sent
     LossScale loss_scale_;                        // this rank's own
     Statistics statistics_;
     Notes notes_;

@@ -36,6 +36,9 @@ void check_alignment(const char* function, const char* what, const char* name, c
 void check_optimizer(const Options& o) {
     const tuttiDpOptimizer_t& p = o.optimizer;
     check_kind(create, p);
+    if (p.kind != tuttiDpNoOptimizer && !(p.learningRate >= 0))
+        fail(tuttiInvalidArgument, "%s: config.optimizer.learningRate is %g; 0 or more was expected", create,
+             p.learningRate);
     if (p.kind == tuttiDpLamb && (o.staleness >= 0 || o.onArrival))
         fail(tuttiInvalidArgument, "%s: tuttiDpLamb is for synchronous modes", create);
     if (o.wholeUpdates && p.kind != tuttiDpCallback)

@@ -14,9 +14,7 @@ tuttiComm_t among_cpus(tuttiComm_t comm, int rank, const char* name) {
     tuttiConfig_t on_cpus = TUTTI_CONFIG_INITIALIZER;
     on_cpus.device = TUTTI_DEVICE_CPU;
     on_cpus.commName = name;
-    tuttiComm_t made = nullptr;
-    must(tuttiCommSplit(comm, 0, rank, &made, &on_cpus));
-    return made;
+    return split(comm, 0, rank, &on_cpus);
 }
 
 }  // namespace
@@ -53,14 +51,14 @@ void Ranks::join(tuttiComm_t users, Roster roster, std::vector<Shards> shards, b
     roster_ = std::move(roster);
     shards_ = std::move(shards);
     control_ = roster_.control.release();
-    must(tuttiCommSplit(users, 0, rank(), &comm_, nullptr));
+    comm_ = split(users, 0, rank());
     if (groups && this->shards().copies > 1) {
         const Shards& mine = this->shards();
-        must(tuttiCommSplit(users, mine.copy, mine.own, &group_, nullptr));
-        must(tuttiCommSplit(users, mine.own, rank(), &copies_, nullptr));
-        if (gathers) must(tuttiCommSplit(users, mine.copy, mine.own, &group_gathers_, nullptr));
+        group_ = split(users, mine.copy, mine.own);
+        copies_ = split(users, mine.own, rank());
+        if (gathers) group_gathers_ = split(users, mine.copy, mine.own);
     }
-    if (gathers) must(tuttiCommSplit(users, 0, rank(), &gathers_, nullptr));
+    if (gathers) gathers_ = split(users, 0, rank());
     cpu_comm_ = any_gpu() ? among_cpus(users, rank(), "the layer's communicator of CPUs") : comm_;
 }
 

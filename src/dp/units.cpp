@@ -81,11 +81,11 @@ void Units::gather(Worker& worker, int unit) {
     if (is_here(buckets)) fail(tuttiInvalidUsage, "tuttiDpGather: unit %d is here already", unit);
     fetch(worker, buckets);
     const std::size_t at = sequence_.size(), ahead = static_cast<std::size_t>(storage_.options().prefetch);
-    sequence_.push_back(unit);
     // Fetch the next units while the caller works on this one.
     if (at < last_sequence_.size() && last_sequence_[at] == unit)
         for (std::size_t next = at + 1; next <= at + ahead && next < last_sequence_.size(); ++next)
             fetch(worker, units_.at(last_sequence_[next]));
+    sequence_.push_back(unit);  // last: if there was no memory for these, and this is called again, it counts once
     for (const std::size_t index : buckets) {
         const Bucket& b = storage_.buckets()[index];
         worker.wait(gathered_[index].job, Worker::gathers);

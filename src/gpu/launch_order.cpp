@@ -2,12 +2,30 @@
 
 #include <algorithm>
 
+#include "base/result.hpp"
+
 namespace tutti::gpu {
 
 LaunchOrder::~LaunchOrder() {
     if (event_ != nullptr) gpus_.drop(device_, event_);
     for (const Captured& c : captures_)
         if (c.edge != nullptr) gpus_.drop(device_, c.edge);
+}
+
+void LaunchOrder::check(void* stream) {
+    const std::uint64_t capture = gpus_.capture(stream);
+    if (capture == 0) return;
+    const std::lock_guard lock(mutex_);
+    refuse_forgotten(capture);
+}
+
+void LaunchOrder::refuse_forgotten(std::uint64_t capture) const {
+    if (forgotten_.contains(capture))
+        fail(tuttiInvalidUsage,
+             "TUTTI_LAUNCH_ORDER_IMPLICIT: the stream's capture has operations on GPU %d already, but others were "
+             "called in %zu other captures there since, on as many streams, and no more are kept apart. End the other "
+             "captures before, or capture fewer at a time",
+             device_, captures_at_a_time);
 }
 
 /// A stream is part of one capture at a time: if it is in another one now, its earlier capture has ended.
@@ -22,6 +40,7 @@ LaunchOrder::Captured& LaunchOrder::captured(std::uint64_t capture, void* stream
         std::rotate(known, known + 1, captures_.end());
     } else {
         if (captures_.size() == captures_at_a_time) {
+            forgotten_.insert(captures_.front().capture);
             if (captures_.front().edge != nullptr) gpus_.drop(device_, captures_.front().edge);
             captures_.pop_front();
         }
@@ -36,10 +55,12 @@ void LaunchOrder::Turn::before(void* stream) {
     const int device = order_.device_;
     if (const std::uint64_t capture = gpus.capture(stream); capture == 0) {
         if (order_.event_ != nullptr) gpus.follow(device, order_.event_, stream);
-    } else if (void* const edge = order_.captured(capture, stream).edge; edge != nullptr) {
-        gpus.follow(device, edge, stream);
     } else {
-        gpus.follow_at_launch(device, order_.event_, stream);
+        order_.refuse_forgotten(capture);  // an earlier call of the same group may have had this one forgotten
+        if (void* const edge = order_.captured(capture, stream).edge; edge != nullptr)
+            gpus.follow(device, edge, stream);
+        else
+            gpus.follow_at_launch(device, order_.event_, stream);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <mutex>
+#include <unordered_set>
 
 #include "gpu/gpus.hpp"
 
@@ -18,6 +19,8 @@ class LaunchOrder {
     LaunchOrder(Gpus& gpus, int device) : gpus_(gpus), device_(device) {}
     ~LaunchOrder();
     LaunchOrder(const LaunchOrder&) = delete;
+    /// Throws if the stream is in a capture whose order of operations is no longer known.
+    void check(void* stream);
 
     /// Held while kernels that run at the same time are launched: before() on the stream of each, then after() on each.
     class Turn {
@@ -25,7 +28,7 @@ class LaunchOrder {
         explicit Turn(LaunchOrder& order) : order_(order), lock_(order.mutex_) {}
         Turn(const Turn&) = delete;
         /// Makes what is enqueued next on the stream run after all earlier turns. In a capture: at every launch of the
-        /// graph it runs after everything that was launched before the graph.
+        /// graph it runs after everything that was launched before the graph. Throws as check().
         void before(void* stream);
         /// Makes later turns, and graphs that are launched later, run after what is on the stream.
         void after(void* stream);
@@ -44,13 +47,15 @@ class LaunchOrder {
         std::uintptr_t stream = 0;  // of the last use: its Gpus::identity()
     };
     Captured& captured(std::uint64_t capture, void* stream);
+    void refuse_forgotten(std::uint64_t capture) const;
 
     Gpus& gpus_;
     const int device_;
     std::mutex mutex_;
     void* event_ = nullptr;  // recorded after the last turn, and again by every launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<Captured> captures_;  // that may not have ended, the last used one last
+    std::deque<Captured> captures_;                // that may not have ended, the last used one last
+    std::unordered_set<std::uint64_t> forgotten_;  // captures dropped for lack of room; they may have ended
 };
 
 }  // namespace tutti::gpu

@@ -25,6 +25,7 @@ Ledger::Ledger() : fd_(make_memfd("tutti-lending", sizeof(LendingPage))), page_(
     if (pipe2(ends, O_CLOEXEC) != 0) fail_errno("a pipe for what a GPU lends");
     other_end_ = Fd(ends[0]);
     lease_ = Fd(ends[1]);
+    lease_.keep_from_children();
 }
 
 void Ledger::expect(int seat, std::shared_ptr<const PageMapping> its) {

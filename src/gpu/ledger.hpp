@@ -10,7 +10,8 @@
 //     nobody holds k: it is back
 //
 // A process that has died holds nothing. The lease shows that: it is one end of a pipe. Every borrower keeps a copy
-// until it has closed everything of the lender, and the pipe hangs up when the last copy is gone.
+// until it has closed everything of the lender, and the pipe hangs up when the last copy is gone. Forked children,
+// which have nothing open, get no copy.
 #pragma once
 
 #include <atomic>

@@ -36,6 +36,7 @@ std::vector<Fd> Neighbours::meet(Session& session, const Places& places, Deadlin
         ledger_->open();
         const std::uint64_t key = places.gpu(peer).arena_key;
         leases.push_back(session.fetch(peer, lease_key(key), deadline));
+        leases.back().keep_from_children();
         auto page = std::make_shared<const PageMapping>(session.fetch(peer, key, deadline));
         ledger_->expect(places.seat(peer), page);
         all_.push_back({peer, places.seat(peer), std::move(page)});

@@ -73,7 +73,7 @@ class Resources {
 };
 
 /// The requirements, of any version, as if they were of the newest.
-ncclDevCommRequirements converted(const ncclDevCommRequirements& given) {
+ncclDevCommRequirements renewed(const ncclDevCommRequirements& given) {
     ncclDevCommRequirements wanted{};
     std::memcpy(&wanted, &given, std::min(given.size, sizeof wanted));
     if (given.version >= 22904) return wanted;
@@ -169,8 +169,9 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
     return ncclSuccess;
 }
 
-NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommRequirements* given, ncclDevComm* made)) {
-    const char* const function = "ncclDevCommCreate";
+namespace {
+
+ncclResult_t create(const char* function, ncclComm_t comm, const ncclDevCommRequirements* given, void* made) {
     if (given == nullptr || made == nullptr)
         return refuse(ncclInvalidArgument, std::string(function) + ": an argument is NULL");
     if (given->magic != magic || given->size < offsetof(ncclDevCommRequirements, gin_connection))
@@ -179,7 +180,7 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
                                             "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER of "
                                             "nccl_device.h of NCCL 2.29 or 2.30");
     if (const ncclResult_t result = check_version(function, given->version); result != ncclSuccess) return result;
-    const ncclDevCommRequirements wanted = ::converted(*given);
+    const ncclDevCommRequirements wanted = renewed(*given);
     if (const char* const what = unsupported(wanted)) return not_supported(function, what);
     if (wanted.lsa_barriers < 0)
         return refuse(ncclInvalidArgument,
@@ -213,12 +214,12 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
         write(d, made);
         return ncclSuccess;
     }
+    const auto window = std::make_shared<Window>();
     int device = 0;
     void* memory = nullptr;
     ncclResult_t result = converted(tuttiCommDevice(comm->inner, &device));
     if (result == ncclSuccess) result = converted(tuttiMemAllocDevice(&memory, resources.bytes(), device));
     if (result != ncclSuccess) return result;
-    const auto window = std::make_shared<Window>();
     window->comm = comm;
     window->base = static_cast<std::byte*>(memory);
     window->bytes = resources.bytes();
@@ -233,6 +234,13 @@ NCCL_API(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommReq
         write(whole, made);
         return ncclSuccess;
     });
+}
+
+}  // namespace
+
+NCCL_API(ncclResult_t, ncclDevCommCreate,
+         (ncclComm_t comm, const ncclDevCommRequirements* requirements, ncclDevComm* made)) {
+    return if_memory([&] { return create("ncclDevCommCreate", comm, requirements, made); });
 }
 
 NCCL_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm* made)) {

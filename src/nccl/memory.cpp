@@ -30,14 +30,16 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
     *window = nullptr;
-    auto made = std::make_shared<Window>();
-    made->comm = comm;
-    made->base = static_cast<std::byte*>(buffer);
-    made->bytes = size;
-    const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
-    return register_window(std::move(made), TUTTI_WIN_BEST_EFFORT | promise, [window](ncclWindow_t handle) {
-        *window = handle;
-        return ncclSuccess;
+    return if_memory([&] {
+        auto made = std::make_shared<Window>();
+        made->comm = comm;
+        made->base = static_cast<std::byte*>(buffer);
+        made->bytes = size;
+        const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
+        return register_window(std::move(made), TUTTI_WIN_BEST_EFFORT | promise, [window](ncclWindow_t handle) {
+            *window = handle;
+            return ncclSuccess;
+        });
     });
 }
 
@@ -68,8 +70,10 @@ NCCL_API(ncclResult_t, ncclSignal,
 
 NCCL_API(ncclResult_t, ncclWaitSignal,
          (int count, ncclWaitSignalDesc_t* descriptors, ncclComm_t comm, cudaStream_t stream)) {
-    std::vector<tuttiWaitSignalDesc_t> wanted;
-    for (int i = 0; i < count && descriptors != nullptr; ++i)
-        wanted.push_back({descriptors[i].opCnt, descriptors[i].peer, descriptors[i].sigIdx, descriptors[i].ctx});
-    return converted(tuttiWaitSignal(count, wanted.empty() ? nullptr : wanted.data(), inner(comm), stream));
+    return if_memory([&] {
+        std::vector<tuttiWaitSignalDesc_t> wanted;
+        for (int i = 0; i < count && descriptors != nullptr; ++i)
+            wanted.push_back({descriptors[i].opCnt, descriptors[i].peer, descriptors[i].sigIdx, descriptors[i].ctx});
+        return converted(tuttiWaitSignal(count, wanted.empty() ? nullptr : wanted.data(), inner(comm), stream));
+    });
 }

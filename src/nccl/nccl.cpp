@@ -1,6 +1,7 @@
 // libnccl.so.2: NCCL's functions over Tutti's public C API alone. docs/nccl.md says how far each one is supported. This
 // file has communicators, groups and errors.
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,28 @@ namespace tutti::nccl {
 namespace {
 
 thread_local std::string refused;
-thread_local int groups = 0;  // that are open
-thread_local std::vector<std::function<ncclResult_t(ncclResult_t)>> later;
+
+/// The calling thread's group.
+struct Group {
+    int depth = 0;
+    OfGroup* unmade = nullptr;  // what it makes when it ends, by OfGroup::next
+    std::vector<std::function<ncclResult_t(ncclResult_t)>> unfinished;
+};
+thread_local Group group;
+
+/// The group has ended with `result`. Returns that, or why something in it could not be finished.
+ncclResult_t settle(ncclResult_t result) {
+    while (OfGroup* const handle = group.unmade) {
+        group.unmade = handle->next;
+        handle->failed = result;
+    }
+    ncclResult_t first = result;
+    for (const auto& finish : std::exchange(group.unfinished, {})) {
+        const ncclResult_t its = finish(result);
+        if (its != ncclSuccess && (first == ncclSuccess || first == ncclInProgress)) first = its;
+    }
+    return first;
+}
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
     tuttiUniqueId same;
@@ -30,12 +51,14 @@ tuttiUniqueId converted(const ncclUniqueId& id) {
 template <class Make>
 ncclResult_t made(ncclComm_t* comm, Make&& make) {
     if (comm == nullptr) return refuse(ncclInvalidArgument, "the place for the communicator is NULL");
-    auto* handle = new ncclComm;
+    auto* handle = new (std::nothrow) ncclComm;
+    if (handle == nullptr) return refuse(ncclSystemError, "out of memory");
     const ncclResult_t result = tutti::nccl::converted(make(&handle->inner));
     if (result != ncclSuccess && result != ncclInProgress) {
         delete handle;
         return result;
     }
+    if (handle->inner == nullptr) await_group(*handle);
     *comm = handle;
     return result;
 }
@@ -52,6 +75,10 @@ ncclResult_t made_from(const ncclComm* parent, const ncclConfig_t* given, ncclCo
 
 }  // namespace
 
+void await_group(OfGroup& handle) {
+    handle.next = std::exchange(group.unmade, &handle);
+}
+
 ncclResult_t refuse(ncclResult_t result, std::string why) {
     refused = std::move(why);
     return result;
@@ -61,10 +88,14 @@ const std::string& refusal() {
     return refused;
 }
 
-ncclResult_t when_group_ends(std::function<ncclResult_t(ncclResult_t)> work) {
-    if (groups == 0) return work(ncclSuccess);
-    later.push_back(std::move(work));
-    return ncclSuccess;
+ncclResult_t begin_and_finish(const std::function<ncclResult_t()>& begin,
+                              std::function<ncclResult_t(ncclResult_t how)> finish) {
+    group.unfinished.reserve(group.unfinished.size() + 1);
+    const ncclResult_t result = begin();
+    if (result != ncclSuccess) return result;
+    if (group.depth == 0) return finish(result);
+    group.unfinished.push_back(std::move(finish));
+    return result;
 }
 
 ncclResult_t converted(tuttiResult_t result) {
@@ -114,8 +145,8 @@ NCCL_API(const char*, ncclGetLastError, (ncclComm_t comm)) {
 NCCL_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
     if (comm == nullptr || error == nullptr)
         return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: an argument is NULL");
-    if (comm->inner == nullptr) {  // its group has not ended
-        *error = ncclInProgress;
+    if (comm->inner == nullptr) {
+        *error = comm->failed;
         return ncclSuccess;
     }
     tuttiResult_t state = tuttiSuccess;
@@ -155,12 +186,22 @@ NCCL_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count, const in
         return refuse(ncclInvalidArgument, "ncclCommInitAll: a place for at least one communicator was expected");
     int gpus = 0;
     if (const tuttiResult_t result = tuttiGetDeviceCount(&gpus); result != tuttiSuccess) return converted(result);
-    std::vector<int> in_order;
-    for (int i = 0; i < count; ++i) in_order.push_back(devices == nullptr ? i : devices[i]);
-    std::vector<tuttiComm_t> all(static_cast<std::size_t>(count));
-    const ncclResult_t result = converted(tuttiCommInitAll(all.data(), count, gpus > 0 ? in_order.data() : nullptr));
-    for (int i = 0; result == ncclSuccess && i < count; ++i) comms[i] = new ncclComm{all[static_cast<std::size_t>(i)]};
-    return result;
+    return if_memory([&] {
+        std::vector<int> in_order;
+        std::vector<std::unique_ptr<ncclComm>> handles;
+        for (int i = 0; i < count; ++i) {
+            in_order.push_back(devices == nullptr ? i : devices[i]);
+            handles.push_back(std::make_unique<ncclComm>());
+        }
+        std::vector<tuttiComm_t> all(handles.size());
+        const ncclResult_t result =
+            converted(tuttiCommInitAll(all.data(), count, gpus > 0 ? in_order.data() : nullptr));
+        for (std::size_t i = 0; result == ncclSuccess && i < all.size(); ++i) {
+            handles[i]->inner = all[i];
+            comms[i] = handles[i].release();
+        }
+        return result;
+    });
 }
 
 NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
@@ -169,6 +210,7 @@ NCCL_API(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommDestroy");
     const ncclResult_t result = converted(tuttiCommDestroy(comm->inner));
     if (result != ncclInvalidUsage) delete comm;  // it is still being made: ncclCommAbort ends that
     return result;
@@ -176,6 +218,7 @@ NCCL_API(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 
 NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     if (comm == nullptr) return ncclSuccess;
+    if (comm->inner == nullptr) return give_back(comm, "ncclCommAbort");
     return converted(tuttiCommAbort(comm->inner));  // the handle is kept: other threads may be inside operations
 }
 
@@ -252,19 +295,14 @@ NCCL_API(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t sta
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
     const ncclResult_t result = converted(tuttiGroupStart());
-    if (result == ncclSuccess) ++groups;
+    if (result == ncclSuccess) ++group.depth;
     return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
     const ncclResult_t result = converted(tuttiGroupEnd());
-    if (groups > 0 && --groups > 0) return result;
-    ncclResult_t first = result;
-    for (const auto& one : std::exchange(later, {})) {
-        const ncclResult_t its = one(result);
-        if (first == ncclSuccess || first == ncclInProgress) first = its == ncclSuccess ? first : its;
-    }
-    return first;
+    if (group.depth > 0 && --group.depth == 0) return settle(result);
+    return result;
 }
 
 NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
@@ -273,7 +311,7 @@ NCCL_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
                       "ncclGroupSimulateEnd: the ncclSimInfo_t was not initialized with NCCL_SIM_INFO_INITIALIZER");
     tuttiSimInfo_t same = TUTTI_SIM_INFO_INITIALIZER;
     const ncclResult_t result = converted(tuttiGroupSimulateEnd(&same));
-    if (groups > 0 && --groups == 0) later.clear();
+    if (group.depth == 1) settle(result), group.depth = 0;  // inside of another group nothing ends
     if (result == ncclSuccess && info != nullptr) info->estimatedTime = same.estimatedTime;
     return result;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "nccl/nccl.h"
@@ -15,11 +16,20 @@
     extern "C" __attribute__((visibility("default"))) result p##name parameters
 
 namespace tutti::nccl {
-class KernelWindows;
-}
 
-/// What an ncclComm_t points to. inner is written when the group ends in which the communicator was made.
-struct ncclComm {
+class KernelWindows;
+
+/// A handle whose `inner` is written when the group ends in which it was made; if that stays NULL then, `failed` says
+/// why.
+struct OfGroup {
+    ncclResult_t failed = ncclInProgress;  // so far
+    OfGroup* next = nullptr;               // of the same group
+};
+
+}  // namespace tutti::nccl
+
+/// What an ncclComm_t points to.
+struct ncclComm : tutti::nccl::OfGroup {
     tuttiComm_t inner = nullptr;
     std::shared_ptr<tutti::nccl::KernelWindows> kernel_windows = nullptr;  // once kernels can reach a window's parts
     ~ncclComm();
@@ -40,6 +50,8 @@ struct Window {
     ~Window();
 };
 
+// What follows may throw std::bad_alloc, and has done nothing then.
+
 /// The window behind a handle; nullptr if there is none.
 Window* find_window(ncclWindow_t handle);
 /// Registers a window and calls done(handle) once it is open: at once, or when the group ends. flags: those of Tutti.
@@ -52,8 +64,13 @@ ncclResult_t window_table(ncclComm& comm, void*& table);
 /// Whether kernels of the communicator's ranks can reach each other's memory, in windows of the right memory.
 bool has_addresses(const ncclComm* comm);
 
-/// Calls work(how) at once or, inside of a group, when the outermost one has ended; how: with what result.
-ncclResult_t when_group_ends(std::function<ncclResult_t(ncclResult_t how)> work);
+/// Calls begin() and, if that succeeds, finish(how): at once or, inside of a group, when the outermost one has ended,
+/// with its result. Throws std::bad_alloc before it has called anything.
+ncclResult_t begin_and_finish(const std::function<ncclResult_t()>& begin,
+                              std::function<ncclResult_t(ncclResult_t how)> finish);
+
+/// Has the calling thread's group tell `handle` when it has ended without writing its inner handle.
+void await_group(OfGroup& handle);
 
 /// Keeps `why` as the calling thread's last error, and returns `result`.
 ncclResult_t refuse(ncclResult_t result, std::string why);
@@ -61,8 +78,28 @@ ncclResult_t refuse(ncclResult_t result, std::string why);
 /// Why this library itself refused the thread's last call; empty if it did not, and Tutti's text holds.
 const std::string& refusal();
 
+/// Frees a handle that has no inner one, unless its group is still to make that.
+template <class Handle>
+ncclResult_t give_back(Handle* handle, const char* function) {
+    if (handle->failed == ncclInProgress)
+        return refuse(ncclInvalidUsage,
+                      std::string(function) + ": what the handle stands for is made when its group ends");
+    delete handle;
+    return ncclSuccess;
+}
+
 /// Converts a result and clears refusal(). NCCL has no time-out of the host: a time-out becomes ncclRemoteError.
 ncclResult_t converted(tuttiResult_t result);
+
+/// What body() returns; an error if there is no memory for it: no exception may reach a caller in C.
+template <class Body>
+ncclResult_t if_memory(Body&& body) {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return refuse(ncclSystemError, "out of memory");  // which a string has room for
+    }
+}
 
 inline tuttiDataType_t converted(ncclDataType_t type) {
     return static_cast<tuttiDataType_t>(type);

@@ -100,6 +100,15 @@ std::shared_ptr<Window> taken(ncclWindow_t handle) {
     return window;
 }
 
+/// A window for kernels that the communicator's user has not deregistered, the caller's now; nullptr if there is none.
+std::shared_ptr<Window> left_by(const ncclComm& comm) {
+    const std::lock_guard lock(all().mutex);
+    for (auto it = all().windows.begin(); it != all().windows.end(); ++it)
+        if (it->second->comm == &comm && it->second->first != nullptr)
+            return std::move(all().windows.extract(it).mapped());
+    return nullptr;
+}
+
 /// Gives a window that is open its handle, and keeps it.
 ncclResult_t give_handle(const std::shared_ptr<Window>& window, ncclWindow_t& handle) {
     ncclWindow_t made = reinterpret_cast<ncclWindow_t>(window.get());
@@ -143,21 +152,25 @@ ncclResult_t window_table(ncclComm& comm, void*& table) {
 ncclResult_t register_window(std::shared_ptr<Window> window, int flags,
                              std::function<ncclResult_t(ncclWindow_t)> done) {
     Window& w = *window;
-    const ncclResult_t result = converted(tuttiCommWindowRegister(inner(w.comm), w.base, w.bytes, &w.inner, flags));
-    if (result != ncclSuccess) return result;
-    return when_group_ends([window = std::move(window), done = std::move(done)](ncclResult_t how) {
+    const auto begin = [&w, flags] {
+        return converted(tuttiCommWindowRegister(inner(w.comm), w.base, w.bytes, &w.inner, flags));
+    };
+    return begin_and_finish(begin, [window = std::move(window), done = std::move(done)](ncclResult_t how) {
         if (window->inner == nullptr) return how;  // the group issued nothing
         ncclWindow_t handle = nullptr;
         ncclResult_t made = how == ncclInProgress ? ncclSuccess : how;
-        if (made == ncclSuccess) made = give_handle(window, handle);
-        if (made == ncclSuccess) made = done(handle);
+        if (made == ncclSuccess)
+            made = if_memory([&] {
+                const ncclResult_t given = give_handle(window, handle);
+                return given == ncclSuccess ? done(handle) : given;
+            });
         if (made == ncclSuccess) return made;
-        const std::string why = made == how ? "" : refusal();
+        const std::string why = refusal();
         if (handle != nullptr)
             deregister_window(window->comm, handle);
         else
             tuttiCommWindowDeregister(window->comm->inner, window->inner);
-        return why.empty() ? made : refuse(made, why);
+        return made == how || why.empty() ? made : refuse(made, why);
     });
 }
 
@@ -177,11 +190,5 @@ ncclResult_t deregister_window(ncclComm_t comm, ncclWindow_t handle) {
 using namespace tutti::nccl;
 
 ncclComm::~ncclComm() {
-    std::vector<ncclWindow_t> left;
-    {
-        const std::lock_guard lock(all().mutex);
-        for (const auto& [handle, window] : all().windows)
-            if (window->comm == this && window->first != nullptr) left.push_back(handle);
-    }
-    for (const ncclWindow_t handle : left) tuttiCommWindowDeregister(inner, taken(handle)->inner);
+    while (const std::shared_ptr<Window> left = left_by(*this)) tuttiCommWindowDeregister(inner, left->inner);
 }

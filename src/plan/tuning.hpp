@@ -40,8 +40,6 @@ class Tuning {
     void add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks, Point point);
     /// transport: as in Platform::transport, which tells long paths from short ones.
     void add_path(const std::string& transport, Path path) { paths_.insert_or_assign(transport, path); }
-    /// Drops the curves, which were measured on this machine alone; paths stay.
-    void forget_curves() { curves_.clear(); }
 
     /// The curve; nullptr if it was not measured.
     const Curve* find(Collective collective, std::string_view algorithm, std::string_view transport, int ranks) const;

@@ -218,6 +218,9 @@ class Sender {
         c.turn.store(next, std::memory_order_release);
         next_ = next;
         __builtin_prefetch(&cell(), 1);  // this core owns the next message's line by the time it is written
+        // Read before they run out, while the message is under way, credits cost nothing; in ready() they hold up the
+        // next message.
+        if (next_ - released_ >= fifo_depth - 2) released_ = released_by_all();
         if (kind != Kind::reference) return;
         refers_ = true;
         last_reference_ = next;

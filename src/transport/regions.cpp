@@ -58,8 +58,10 @@ struct Area {
 std::vector<Area> areas_of(std::uintptr_t begin, std::uintptr_t end) {
     std::vector<Area> areas;
     std::istringstream maps(read_file("/proc/self/maps"));
+    maps.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
     for (std::string line; std::getline(maps, line);) {
         std::istringstream words(line);
+        words.exceptions(std::ios::badbit);
         Area a;
         char dash;
         words >> std::hex >> a.begin >> dash >> a.end >> a.rights >> a.offset >> a.device >> std::dec >> a.inode;

@@ -108,8 +108,42 @@ TEST_CASE("null, destroyed and finalized communicators are refused") {
     int n = 7;
     REQUIRE(tuttiCommCount(comm, &n) == tuttiInvalidArgument);
     REQUIRE(n == 7);
+    uint64_t bytes = 7;
+    tuttiResult_t state = tuttiNumResults;
+    REQUIRE(tuttiCommMemory(comm, &bytes) == tuttiInvalidArgument);
+    REQUIRE(bytes == 7);
+    REQUIRE(tuttiCommGetAsyncError(comm, &state) == tuttiInvalidArgument);
+    REQUIRE(state == tuttiNumResults);
     REQUIRE(tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiInvalidArgument);
     REQUIRE(tuttiCommAbort(comm) == tuttiInvalidArgument);
+}
+
+TEST_CASE("a reduction operation that was destroyed, or is of another communicator, is refused for good") {
+    Single s, other;
+    float three = 3;
+    tuttiRedOp_t first, second;
+    const auto make = [&](tuttiRedOp_t* op) {
+        return tuttiRedOpCreatePreMulSum(op, &three, tuttiFloat32, tuttiScalarHostImmediate, s.comm);
+    };
+    const auto sum = [&](tuttiRedOp_t op, tuttiComm_t comm) {
+        return tuttiAllReduce(s.in, s.out, 1, tuttiFloat32, op, comm, nullptr);
+    };
+    REQUIRE(make(&first) == tuttiSuccess);
+    REQUIRE(tuttiRedOpDestroy(first, other.comm) == tuttiInvalidArgument);
+    REQUIRE(tuttiRedOpDestroy(first, s.comm) == tuttiSuccess);
+    REQUIRE(make(&second) == tuttiSuccess);
+    REQUIRE(sum(first, s.comm) == tuttiInvalidArgument);
+    REQUIRE(says("destroyed"));
+    REQUIRE(tuttiRedOpDestroy(first, s.comm) == tuttiInvalidArgument);
+    tuttiRedOp_t others;
+    REQUIRE(tuttiRedOpCreatePreMulSum(&others, &three, tuttiFloat32, tuttiScalarHostImmediate, other.comm) ==
+            tuttiSuccess);
+    REQUIRE(sum(second, other.comm) == tuttiInvalidArgument);
+    s.in[0] = 2;
+    REQUIRE(sum(second, s.comm) == tuttiSuccess);
+    REQUIRE(s.out[0] == 6);
+    REQUIRE(tuttiRedOpDestroy(second, s.comm) == tuttiSuccess);
+    REQUIRE(tuttiRedOpDestroy(tuttiSum, s.comm) == tuttiInvalidArgument);
 }
 
 TEST_CASE("ranks, numbers of ranks and ids are checked before anybody is waited for") {

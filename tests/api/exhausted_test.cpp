@@ -5,16 +5,20 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
+#include "tutti/ps.h"
 
 using namespace tutti;
 
@@ -219,11 +223,156 @@ TEST_CASE("a communicator is aborted without memory, and the others hear of it")
     });
 }
 
-TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
-    struct NoThreads {
-        explicit NoThreads(int more) { threads_left = more; }
-        ~NoThreads() { threads_left = -1; }
+TEST_CASE("a registration for which there is no memory, or for its end, is an error that changes nothing") {
+    constexpr std::size_t bytes = 64 * 1024;
+    const tuttiComm_t comm = harness::make_comms(1)[0];
+    auto* const memory = static_cast<unsigned char*>(std::aligned_alloc(4096, bytes));
+    std::memset(memory, 7, bytes);
+    void* handle = nullptr;
+    const auto until_it_succeeds = [](auto call) {
+        int failed = 0;
+        tuttiResult_t result = tuttiSystemError;
+        for (int allocations = 0; result == tuttiSystemError; ++allocations, ++failed) {
+            const Scarce scarce(allocations, -1);
+            result = call();
+        }
+        INFO(tuttiGetLastError(nullptr));
+        CHECK(result == tuttiSuccess);
+        CHECK(failed > 2);
     };
+    for (int round = 0; round < 2; ++round) {
+        until_it_succeeds([&] { return tuttiCommRegister(comm, memory, bytes, &handle); });
+        until_it_succeeds([&] { return tuttiCommDeregister(comm, handle); });
+        CHECK((memory[0] == 7 && memory[bytes - 1] == 7));
+    }
+    std::free(memory);
+    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("a window for whose end there is no memory can be deregistered again") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2, "shm");
+    constexpr std::size_t bytes = 64 * 1024;
+    harness::run(2, [&](int r) {
+        const tuttiComm_t comm = comms[static_cast<std::size_t>(r)];
+        auto* const memory = static_cast<unsigned char*>(std::aligned_alloc(4096, bytes));
+        std::memset(memory, 7 + r, bytes);
+        tuttiWindow_t window = nullptr;
+        harness::must_succeed(tuttiCommWindowRegister(comm, memory, bytes, &window, TUTTI_WIN_DEFAULT), "register");
+        int failed = 0;
+        tuttiResult_t result = tuttiSystemError;
+        for (int allocations = 0; result == tuttiSystemError; ++allocations, ++failed) {
+            const Scarce scarce(allocations, -1);
+            result = tuttiCommWindowDeregister(comm, window);
+        }
+        harness::must_succeed(result, "deregister");
+        harness::check(failed > 1, "some attempts lacked memory");
+        harness::check(tuttiCommWindowDeregister(comm, window) == tuttiInvalidArgument, "deregistered");
+        harness::check(memory[0] == 7 + r && memory[bytes - 1] == 7 + r, "the memory is the caller's again");
+        std::free(memory);
+        harness::must_succeed(tuttiCommDestroy(comm), "destroy");
+    });
+}
+
+namespace {
+
+/// While it lives, so many threads can be started.
+struct NoThreads {
+    explicit NoThreads(int more) { threads_left = more; }
+    ~NoThreads() { threads_left = -1; }
+};
+
+}  // namespace
+
+TEST_CASE("a push for which there is no memory is an error, and not pushed") {
+    constexpr std::size_t count = 2000;
+    std::vector<float> ones(count, 1), sums(count);
+    const tuttiPsKey_t key{"key", count, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.partBytes = 1024;
+    config.timeoutMs = 5000;
+    tuttiPs_t ps = nullptr;
+    tuttiComm_t comm = nullptr;
+    REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+    REQUIRE(tuttiPsCreate(&ps, &key, 1, &config, comm) == tuttiSuccess);
+    int failed = 0;
+    tuttiResult_t result = tuttiSystemError;
+    tuttiPsRequest_t request = 0;
+    for (int allocations = 0; result != tuttiSuccess; ++allocations) {
+        const Scarce scarce(allocations, -1);
+        result = tuttiPsPushPull(ps, 0, ones.data(), sums.data(), &request);
+        failed += result == tuttiSystemError;
+    }
+    CHECK(failed > 3);
+    REQUIRE(tuttiPsWait(ps, request) == tuttiSuccess);
+    CHECK(sums == ones);
+    tuttiPsStatistics_t statistics = TUTTI_PS_STATISTICS_INITIALIZER;
+    REQUIRE(tuttiPsGetStatistics(ps, &statistics) == tuttiSuccess);
+    CHECK(statistics.pushes == 8);  // the parts
+    REQUIRE(tuttiPsDestroy(ps) == tuttiSuccess);
+    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("parameter servers whose threads have no memory end what they do, and nobody waits in vain") {
+    constexpr std::size_t count = 2000;
+    std::vector<float> ones(count, 1), sums(count);
+    const tuttiPsKey_t key{"key", count, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.partBytes = 1024;
+    config.timeoutMs = 2000;
+    const int row = GENERATE(1, 3, 200);
+    int failed = 0;
+    for (int allocations = 0; allocations < 400; allocations += 1 + allocations / 16) {
+        CAPTURE(row, allocations);
+        tuttiPs_t ps = nullptr;
+        tuttiComm_t comm = nullptr;
+        REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+        REQUIRE(tuttiPsCreate(&ps, &key, 1, &config, comm) == tuttiSuccess);
+        std::vector<tuttiResult_t> results;
+        {
+            const Scarce scarce(-1, allocations, row);
+            for (int round = 0; round < 10; ++round) {
+                tuttiPsRequest_t request = 0;
+                results.push_back(tuttiPsPushPull(ps, 0, ones.data(), sums.data(), &request));
+                if (results.back() == tuttiSuccess) results.back() = tuttiPsWait(ps, request);
+                if (results.back() == tuttiSuccess) REQUIRE(sums == ones);
+            }
+            results.push_back(tuttiPsDestroy(ps));
+        }
+        for (const tuttiResult_t result : results)
+            REQUIRE((result == tuttiSuccess || result == tuttiSystemError || result == tuttiRemoteError));
+        failed += std::ranges::count(results, tuttiSuccess) < 11;
+        REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+    }
+    CHECK(failed > 3);
+}
+
+TEST_CASE("a communicator that no thread could finalize goes on") {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const tuttiUniqueId id = harness::new_id();
+    tuttiComm_t comms[2];
+    for (int r = 0; r < 2; ++r) REQUIRE(tuttiCommInitRankConfig(&comms[r], 2, id, r, &config) == tuttiInProgress);
+    for (const tuttiComm_t comm : comms)
+        for (tuttiResult_t state = tuttiInProgress; state == tuttiInProgress; std::this_thread::yield())
+            REQUIRE(tuttiCommGetAsyncError(comm, &state) == tuttiSuccess);
+    tuttiStream_t stream;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    int mine[2] = {1, 1}, theirs[2] = {1, 1};
+    REQUIRE(tuttiAllReduce(&mine[0], &mine[0], 1, tuttiInt32, tuttiSum, comms[0], stream) == tuttiSuccess);
+    {
+        const NoThreads none(0);
+        CHECK(tuttiCommFinalize(comms[0]) == tuttiSystemError);
+    }
+    CHECK(tuttiAllReduce(&mine[1], &mine[1], 1, tuttiInt32, tuttiSum, comms[0], stream) == tuttiSuccess);
+    for (int& one : theirs)
+        CHECK(tuttiAllReduce(&one, &one, 1, tuttiInt32, tuttiSum, comms[1], nullptr) == tuttiSuccess);
+    CHECK(tuttiStreamSynchronize(stream) == tuttiSuccess);
+    CHECK(mine[1] == 2);
+    REQUIRE(tuttiStreamDestroy(stream) == tuttiSuccess);
+    for (const tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("where no thread can be started, calls that need one say so, and nobody waits") {
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);  // the service thread runs now
     tuttiComm_t comms[3] = {};

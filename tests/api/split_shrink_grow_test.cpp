@@ -233,8 +233,32 @@ TEST_CASE("a communicator grows") {
     });
 }
 
+TEST_CASE("of several ids for newcomers one counts, and who has another is told at once") {
+    const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    tuttiUniqueId ids[2];
+    for (size_t r = 0; r < 2; ++r) REQUIRE(tuttiCommGetUniqueId(comms[r], &ids[r]) == tuttiSuccess);
+    harness::run(4, [&](int r) {
+        tuttiComm_t grown = nullptr;
+        if (r < 2) {
+            must_succeed(tuttiCommGrow(comms[static_cast<size_t>(r)], 3, nullptr, -1, &grown, nullptr), "a member");
+        } else if (r == 2) {
+            must_succeed(tuttiCommGrow(nullptr, 3, &ids[0], 2, &grown, nullptr), "a newcomer");
+        } else {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.initTimeoutMs = 20'000;
+            check(tuttiCommGrow(nullptr, 3, &ids[1], 2, &grown, &config) == tuttiRemoteError, "the other newcomer");
+            check(harness::mentions(nullptr, {"gave up"}), "what it says of that");
+            return;
+        }
+        check_place(grown, r, 3);
+        must_succeed(tuttiCommDestroy(grown), "destroy");
+    });
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
 TEST_CASE("a communicator does not grow without an id, nor downwards") {
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
+    const tuttiUniqueId id = new_id();
     std::atomic<int> told{0};
     harness::run(2, [&](int r) {
         tuttiComm_t comm = comms[static_cast<size_t>(r)], grown = nullptr;
@@ -243,9 +267,10 @@ TEST_CASE("a communicator does not grow without an id, nor downwards") {
         told += tuttiCommGrow(comm, 2, nullptr, -1, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(comm, 3, nullptr, 1 - r, &grown, nullptr) == tuttiInvalidArgument;
         told += tuttiCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr) == tuttiInvalidArgument;
+        told += tuttiCommGrow(nullptr, 1, &id, 0, &grown, nullptr) == tuttiInvalidArgument && grown == nullptr;
         must_succeed(tuttiCommDestroy(comm), "destroy");
     });
-    CHECK(told == 8);
+    CHECK(told == 10);
 }
 
 TEST_CASE("one thread splits and shrinks all its ranks' communicators in groups") {
@@ -334,10 +359,12 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
             must_succeed(tuttiCommGetAsyncError(comm, &error), "state");
             check(error == tuttiSuccess, "state of a suspended communicator");
             tuttiComm_t part;
+            tuttiRedOp_t op;
             int n;
             for (const tuttiResult_t refused :
                  {tuttiAllReduce(&sum, &sum, 1, tuttiFloat32, tuttiSum, comm, nullptr), tuttiCommSuspend(comm),
-                  tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm)}) {
+                  tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiCommCount(comm, &n), tuttiCommFinalize(comm),
+                  tuttiRedOpCreatePreMulSum(&op, &sum, tuttiFloat32, tuttiScalarHostImmediate, comm)}) {
                 check(refused == tuttiInvalidUsage, "a call on a suspended communicator");
                 check(std::strstr(tuttiGetLastError(nullptr), "tuttiCommResume") != nullptr, "what it says of that");
             }
@@ -347,9 +374,33 @@ TEST_CASE("a suspended communicator takes no memory and no operations, and goes 
             check(sum == 3, "all-reduce by an operation of before");
         }
         must_succeed(tuttiCommSuspend(comm), "suspend");
+        must_succeed(tuttiRedOpDestroy(halves, comm), "an operation of a suspended one is given back");
+        check(tuttiRedOpDestroy(halves, comm) == tuttiInvalidArgument, "an operation is given back twice");
         must_succeed(rank == 0 ? tuttiCommDestroy(comm) : tuttiCommAbort(comm), "the end of a suspended one");
         check(tuttiCommResume(comm) == tuttiInvalidArgument, "resumed after its end");
     });
+}
+
+TEST_CASE("a communicator tells its state and its failed ranks also while it is suspended or resumed") {
+    const tuttiComm_t comm = harness::make_comms(1)[0];
+    std::atomic<bool> over{false};
+    std::atomic<int> refused{0};
+    std::thread asks([&] {
+        while (!over) {
+            tuttiResult_t state = tuttiInternalError;
+            int rank = 7;
+            refused += tuttiCommGetAsyncError(comm, &state) != tuttiSuccess || state != tuttiSuccess;
+            refused += tuttiCommGetFailedRank(comm, &rank) != tuttiSuccess || rank != -1;
+        }
+    });
+    for (int i = 0; i < 2000; ++i) {
+        CHECK(tuttiCommSuspend(comm) == tuttiSuccess);
+        CHECK(tuttiCommResume(comm) == tuttiSuccess);
+    }
+    over = true;
+    asks.join();
+    CHECK(refused == 0);
+    CHECK(tuttiCommDestroy(comm) == tuttiSuccess);
 }
 
 TEST_CASE("what makes no communicator says which argument is missing") {
@@ -473,7 +524,7 @@ TEST_CASE("a communicator that could not be finalized can be shrunk") {
 
 TEST_CASE("newcomers are told at once when the communicator that they were to join has ended or failed") {
     const char* const end = GENERATE("destroyed", "aborted", "its growth failed", "its growth was refused",
-                                     "its growth was never begun", "suspended and destroyed");
+                                     "its growth was never begun", "suspended and destroyed", "suspended and resumed");
     CAPTURE(end);
     const std::vector<tuttiComm_t> comms = harness::make_comms(2);
     tuttiUniqueId id;
@@ -496,6 +547,15 @@ TEST_CASE("newcomers are told at once when the communicator that they were to jo
         REQUIRE(tuttiCommGrow(comms[0], 3, nullptr, -1, &larger, nullptr) == tuttiSuccess);
         CHECK(tuttiCommGrow(comms[0], 1, nullptr, -1, &larger, nullptr) == tuttiInvalidArgument);
         CHECK(tuttiGroupEnd() == tuttiInvalidArgument);
+    } else if (std::strcmp(end, "suspended and resumed") == 0) {
+        harness::run(2, [&](int r) {
+            const tuttiComm_t comm = comms[static_cast<size_t>(r)];
+            must_succeed(tuttiCommSuspend(comm), "suspend");
+            must_succeed(tuttiCommResume(comm), "resume");
+            tuttiComm_t larger = nullptr;
+            check(tuttiCommGrow(comm, 3, nullptr, -1, &larger, nullptr) == tuttiInvalidUsage, "grown by that id");
+            check(harness::mentions(nullptr, {"tuttiCommGetUniqueId"}), "what it says of that");
+        });
     } else if (std::strcmp(end, "aborted") == 0) {
         REQUIRE(tuttiCommAbort(comms[0]) == tuttiSuccess);
     } else {

@@ -1,6 +1,9 @@
 // The room everything stands on: memory, waiting, texts, the table of variables.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,10 +17,12 @@
 
 #include "base/config.hpp"
 #include "base/cores.hpp"
+#include "base/files.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
 #include "harness/catch.hpp"
+#include "harness/folder.hpp"
 
 using namespace tutti;
 
@@ -42,6 +47,40 @@ TEST_CASE("shared memory that its maker could shrink is not mapped") {
     CHECK_THROWS_WITH(Mapping::of(Fd(open("/dev/null", O_RDWR))), Catch::Matchers::Contains("not sealed"));
 }
 
+TEST_CASE("a forked child keeps nothing open that is kept from children") {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    const Fd out(ends[0]);
+    Fd in(ends[1]);
+    in.keep_from_children();
+    Fd copy = in.duplicate(), moved = std::move(in);
+    const auto is_over = [&] {
+        pollfd end{out.get(), POLLIN, 0};
+        return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+    };
+    int wire[2];  // the child says that it has begun, and lives until this end is closed
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) == 0);
+    const pid_t child = fork();
+    char byte = 0;
+    if (child == 0) {
+        close(wire[0]);
+        // The numbers are still taken, so that closing them closes nothing else.
+        const bool right = write(moved.get(), &byte, 1) == 1 && write(copy.get(), &byte, 1) == 1;
+        _exit(write(wire[1], &byte, 1) == 1 && read(wire[1], &byte, 1) == 0 && right ? 0 : 1);
+    }
+    close(wire[1]);
+    CHECK(read(wire[0], &byte, 1) == 1);
+    CHECK_FALSE(is_over());
+    moved.reset();
+    CHECK_FALSE(is_over());
+    copy.reset();
+    CHECK(is_over());
+    close(wire[0]);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
 TEST_CASE("a file is read whole, or named") {
     const std::string boot_id = read_file("/proc/sys/kernel/random/boot_id");
     CHECK(boot_id.size() == 37);
@@ -52,6 +91,26 @@ TEST_CASE("a file is read whole, or named") {
                       "the file /does/not/exist can't be read: No such file or directory");
     CHECK_THROWS_WITH(read_file("/proc"), "the file /proc can't be read: Is a directory");
     CHECK_THROWS_WITH(read_file("/dev/zero", 100000), Catch::Matchers::Contains("more than the 100000 bytes"));
+}
+
+TEST_CASE("a file is replaced as a whole, whoever else replaces it at the same time") {
+    const harness::Folder folder;
+    const std::string path = folder.path + "/file";
+    std::atomic<int> torn{0}, failed{0};
+    std::vector<std::thread> threads;
+    for (char mine = 'a'; mine < 'e'; ++mine)
+        threads.emplace_back([&, mine] {
+            for (int i = 0; i < 20; ++i) try {
+                    replace_file(path, std::string(100'000, mine));
+                    const std::string all = read_file(path);
+                    torn += all.empty() || all != std::string(100'000, all.front());
+                } catch (const Error&) {
+                    ++failed;
+                }
+        });
+    for (std::thread& t : threads) t.join();
+    CHECK((torn == 0 && failed == 0));
+    CHECK(files_in(folder.path).size() == 3);  // the file, ".", ".."
 }
 
 TEST_CASE("a futex sleeps no longer than told, and is woken") {

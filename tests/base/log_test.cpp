@@ -37,13 +37,14 @@ TEST_CASE("lines of a thread", "[.]") {
 TEST_CASE("levels of the log are understood in any case, and what is not understood is told, not thrown") {
     struct Setting {
         const char* variables;
-        bool info, warn, told;
+        bool info, warn, told;  // told: that the level is none
     };
-    const Setting settings[] = {{"TUTTI_DEBUG=INFO", true, true, false},      {"TUTTI_DEBUG=info", true, true, false},
-                                {"TUTTI_DEBUG=Trace", true, true, false},     {"TUTTI_DEBUG=none", false, false, false},
-                                {"TUTTI_DEBUG=warn", false, true, false},     {"NCCL_DEBUG=info", true, true, false},
-                                {"NCCL_DEBUG=version", false, true, false},   {"TUTTI_DEBUG=loud", false, true, true},
-                                {"TUTTI_TIMEOUT_MS=soon", false, true, false}};
+    const Setting settings[] = {
+        {"TUTTI_DEBUG=INFO", true, true, false},    {"TUTTI_DEBUG=info", true, true, false},
+        {"TUTTI_DEBUG=Trace", true, true, false},   {"TUTTI_DEBUG=none", false, false, false},
+        {"TUTTI_DEBUG=warn", false, true, false},   {"NCCL_DEBUG=info", true, true, false},
+        {"NCCL_DEBUG=version", false, true, false}, {"TUTTI_DEBUG=loud", false, true, true},
+        {"TUTTI_DEBUG=version", false, true, true}, {"TUTTI_TIMEOUT_MS=soon", false, true, false}};
     for (const Setting& s : settings) {
         CAPTURE(s.variables);
         const auto [text, status] = logged_with(s.variables);
@@ -51,7 +52,7 @@ TEST_CASE("levels of the log are understood in any case, and what is not underst
         CHECK(status == 0);
         CHECK((text.find("level info") != std::string::npos) == s.info);
         CHECK((text.find("level warn") != std::string::npos) == s.warn);
-        CHECK((text.find("TUTTI_DEBUG is 'LOUD'") != std::string::npos) == s.told);
+        CHECK((text.find("TUTTI_DEBUG is '") != std::string::npos) == s.told);
     }
 }
 

@@ -1,7 +1,12 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/caught.hpp"
 #include "base/result.hpp"
+#include "bootstrap/interfaces.hpp"
 #include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
 #include "support.hpp"
@@ -37,6 +42,11 @@ class Variables {
 Launch launch(std::vector<std::string> variables) {
     const Variables set(std::move(variables));
     return Launch::from_environment();
+}
+
+/// Where the ranks meet.
+std::string place(std::vector<std::string> variables) {
+    return Rendezvous::of(launch(std::move(variables)).identity).local().text();
 }
 
 std::string refusal(std::vector<std::string> variables) {
@@ -199,6 +209,46 @@ TEST_CASE("ranks on several hosts need a secret and a place to meet") {
     CHECK(has(refusal(far), "MASTER_ADDR is not set"));
 }
 
+TEST_CASE("ranks meet in one place, whatever numbers their launcher's processes have on their hosts") {
+    const std::vector<std::string> place = {"MASTER_ADDR=192.0.2.1", "MASTER_PORT=29511", secret};
+    std::vector<std::string> mpich = {"PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2"};
+    std::vector<std::string> openmpi = {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE=2"};
+    for (auto* of_two_hosts : {&mpich, &openmpi}) of_two_hosts->insert(of_two_hosts->end(), place.begin(), place.end());
+    // srun --mpi=pmi2, on one host, of a shell that calls the program.
+    const std::vector<std::string> pmi2 = {"PMI_RANK=1", "PMI_SIZE=4", "SLURM_STEP_NUM_NODES=1", "SLURM_JOB_ID=5",
+                                           "SLURM_STEP_ID=0"};
+    for (const auto& variables : {mpich, openmpi, pmi2}) {
+        CAPTURE(variables.front(), variables.size());
+        int ends[2];
+        REQUIRE(pipe(ends) == 0);
+        const pid_t child = fork();  // a rank with another parent, whose calls count from the same number on
+        if (child == 0) {
+            Identity its;
+            shielded("a rank", [&] { its = launch(variables).identity; });
+            _exit(write(ends[1], its.bytes.data(), its.bytes.size()) == std::ssize(its.bytes) ? 0 : 1);
+        }
+        const Identity mine = launch(variables).identity;
+        Identity theirs;
+        CHECK(read(ends[0], theirs.bytes.data(), theirs.bytes.size()) == std::ssize(theirs.bytes));
+        CHECK(theirs.bytes == mine.bytes);
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+TEST_CASE("a host's own name in NCCL_COMM_ID, which many systems map to the loopback, is where other hosts reach it") {
+    const Variables set({secret});
+    bootstrap::Address here = bootstrap::rendezvous_interface();
+    here.port = 29511;
+    CHECK(Rendezvous::of(Identity::at("0x7f.1:29511")).tcp.text() == here.text());  // a name of the loopback
+    CHECK(Rendezvous::of(Identity::at("192.0.2.1:29511")).tcp.text() == "192.0.2.1:29511");
+    CHECK(Rendezvous::of(Identity::at("127.0.0.1:29511")).has(Rendezvous::one_host));
+}
+
 TEST_CASE("a secret that is none is refused and not repeated") {
     for (const std::string bad : {"cafe", "zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"}) {
         auto variables = torchrun(0, 2);
@@ -210,11 +260,30 @@ TEST_CASE("a secret that is none is refused and not repeated") {
 }
 
 TEST_CASE("jobs, users' secrets and repeated calls meet in different places") {
-    const auto place = [](std::vector<std::string> v) {
-        return Rendezvous::of(launch(std::move(v)).identity).local().text();
-    };
     // Calls count, so that a second communicator of a process meets elsewhere.
     CHECK(place(torchrun(0, 2)) != place(torchrun(0, 2)));
+}
+
+TEST_CASE("calls that were refused do not count: once the environment is right, a rank meets those that wait for it") {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const pid_t waits = fork();  // a process whose environment was right from the beginning
+    if (waits == 0) {
+        const std::string there = place(torchrun(0, 2));
+        _exit(write(ends[1], there.data(), there.size()) == static_cast<ssize_t>(there.size()) ? 0 : 1);
+    }
+    close(ends[1]);
+    auto wrong = torchrun(1, 2);
+    wrong.push_back("TUTTI_SECRET=cafe");
+    for (const auto& environment : {wrong, {"RANK=1"}, {"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}})
+        CHECK(!refusal(environment).empty());
+    char there[256];
+    const ssize_t size = read(ends[0], there, sizeof there);
+    REQUIRE(size > 0);
+    CHECK(place(torchrun(1, 2)) == std::string(there, static_cast<std::size_t>(size)));
+    close(ends[0]);
+    int status = -1;
+    CHECK((waitpid(waits, &status, 0) == waits && status == 0));
 }
 
 TEST_CASE("the ranks of one host meet without a secret or a port") {

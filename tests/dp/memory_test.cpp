@@ -1,12 +1,15 @@
 // Where parameters of mixed types are in ZeRO-3, and how much memory the layer keeps between borrowers.
 #include <cstdlib>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "dp/host_backend.hpp"
 #include "dp/memory.hpp"
 #include "dp/on_ranks.hpp"
+#include "dp/registered.hpp"
+#include "dp/units.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
@@ -15,10 +18,11 @@ using namespace tutti::harness;
 
 namespace {
 
-/// Counts what is allocated and not freed.
+/// Counts what is allocated and not freed; fails where it is told to.
 class Counting : public dp::HostBackend {
   public:
     std::byte* allocate(std::size_t bytes) override {
+        if (fails) throw std::bad_alloc();
         auto* const memory = static_cast<std::byte*>(std::calloc(bytes + 1, 1));
         sizes_[memory] = bytes;
         allocated += bytes;
@@ -31,6 +35,7 @@ class Counting : public dp::HostBackend {
         std::free(memory);
     }
     std::size_t allocated = 0, allocations = 0;
+    bool fails = false;
 
   private:
     std::map<std::byte*, std::size_t> sizes_;
@@ -111,6 +116,50 @@ TEST_CASE("ZeRO-3 fetches as many units ahead as config.prefetch says, and holds
             }
         });
     }
+}
+
+TEST_CASE("ZeRO-3: a unit that is gathered again because there was no memory for the next one counts once") {
+    const auto backend = std::make_shared<Counting>();
+    dp::Registration r = registered({8, 8, 8}, tuttiDpZero3, tuttiDpSgd);
+    for (std::size_t p = 0; p < 3; ++p) r.parameters[p].unit = static_cast<int>(p);
+    r.options.prefetch = 1;
+    dp::Backends backends;
+    backends.values = backends.jobs = backends.states = backend;
+    tuttiComm_t comm = harness::join(new_id(), 0, 1, true);
+    {
+        dp::Ranks ranks;
+        dp::Storage storage(r, backends);
+        const dp::Iteration iteration(r.parameters);
+        dp::Reducer reducer(ranks, storage, iteration);
+        dp::Units units(storage, reducer, nullptr);
+        dp::Ranks::Roster roster = dp::Ranks::meet(comm, false, dp::Verdict{});
+        std::vector<dp::Shards> shards = dp::deal_shards(r.options, roster.hosts, true);
+        ranks.join(comm, std::move(roster), std::move(shards));
+        storage.create(ranks.shards(), dp::backward_order(r.parameters));
+        units.lay_out();
+        dp::Worker worker(dp::Worker::Runs::beside, 1, [](const Error&) {});
+        const auto jobs = [&] { return worker.enqueue([] {}, dp::Worker::gathers); };
+        const auto go_through = [&] {
+            for (int unit = 0; unit < 3; ++unit) {
+                units.gather(worker, unit);
+                units.release(unit);
+            }
+        };
+        units.begin();
+        go_through();
+        units.begin();
+        backend->fails = true;
+        REQUIRE_THROWS_AS(units.gather(worker, 0), std::bad_alloc);  // the pool had memory for unit 0 alone
+        backend->fails = false;
+        go_through();
+        units.begin();
+        const std::uint64_t before = jobs();
+        units.gather(worker, 0);
+        CHECK(jobs() == before + 3);  // units 0 and 1, and what asks
+        units.release(0);
+        worker.drain();
+    }
+    tuttiCommDestroy(comm);
 }
 
 TEST_CASE("the pool holds no more memory than was borrowed at once, whatever the sizes") {

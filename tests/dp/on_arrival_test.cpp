@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "dp/numbers.hpp"
 #include "dp/on_ranks.hpp"
@@ -39,6 +40,37 @@ void iterate(tuttiDp_t dp, float g) {
     pass(dp, g);
     end_iteration(dp);
 }
+
+/// Two dedicated servers, of which the one of 'c' dies at the first gradient of 'c' that is not zero.
+class Mortal {
+  public:
+    Mortal() : config(arrival_config(tuttiDpShardedServer, tuttiDpCallback)) {
+        config.servers = 2;
+        config.dedicated = 1;
+        config.optimizer.user = this;
+        config.optimizer.update = [](void* user, const tuttiDpPiece_t* piece) {
+            if (piece->parameter == 2) return piece->gradients[0] != 0 ? tuttiSystemError : tuttiSuccess;
+            static_cast<Mortal*>(user)->updates[piece->parameter]++;
+            for (std::size_t i = 0; i < piece->count; ++i) piece->weights[i] += 1;
+            return tuttiSuccess;
+        };
+    }
+    /// Sends a gradient of 'c', and learns of the death.
+    static void kill(tuttiDp_t dp) {
+        gradient(dp, 2)[0] = 1;
+        must_succeed(tuttiDpGradReady(dp, 2), "ready");
+        learn(dp);
+    }
+    /// Waits until this rank knows that the server has died.
+    static void learn(tuttiDp_t dp) {
+        tuttiResult_t result = tuttiSuccess;
+        while (result == tuttiSuccess) result = tuttiDpWait(dp);
+        check(result == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+    }
+
+    tuttiDpConfig_t config;
+    std::atomic<int> updates[2] = {0, 0};  // of 'a' and 'b'
+};
 
 }  // namespace
 
@@ -220,6 +252,64 @@ TEST_CASE("On arrival: a rank that leaves, or gives an iteration up, keeps nobod
         check(data_of(dp, 1)[0] == 2 * steps - 1 + 2, "all but the one that was given up");
     });
     SUCCEED();
+}
+
+TEST_CASE("On arrival: Begin that fails, because a server has died, leaves no pull behind, and waits for nobody") {
+    Mortal servers;
+    servers.config.staleness = 0;
+    Rendezvous begun(2), failed(2);
+    std::vector<float> memory[2][2] = {{std::vector<float>(5), std::vector<float>(1)},
+                                       {std::vector<float>(5), std::vector<float>(1)}};
+    const tuttiUniqueId id = new_id();
+    harness::run(4, [&](int r) {
+        std::vector<tuttiDpParameter_t> parameters = three();
+        for (std::size_t p = 0; p < 2 && r >= 2; ++p) parameters[p].data = memory[r - 2][p].data();
+        Held held;
+        held.comm = harness::join(id, r, 4, true);
+        must_succeed(tuttiDpCreate(&held.dp, parameters.data(), 3, &servers.config, held.comm), "create");
+        if (r < 2) return;  // serves
+        must_succeed(tuttiDpBegin(held.dp), "begin");
+        begun.wait();
+        if (r == 3) failed.wait();
+        if (r == 2) Mortal::kill(held.dp);
+        for (const std::size_t p : {2, 1, 0}) static_cast<void>(tuttiDpGradReady(held.dp, p));
+        static_cast<void>(tuttiDpSynchronize(held.dp));
+        must_succeed(tuttiDpStep(held.dp), "step");
+        if (r == 3) return;
+        // Rank 3 has not made its step: who pulls 'a' waits for it.
+        check(tuttiDpBegin(held.dp) == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+        const std::vector<float> then = memory[0][0];
+        failed.wait();
+        tuttiDpDestroy(std::exchange(held.dp, nullptr));
+        check(memory[0][0] == then, "values came after Begin had returned");
+    });
+    REQUIRE(servers.updates[0] == 2);
+}
+
+TEST_CASE("On arrival: Synchronize that is called again, because a server has died, sends nothing twice") {
+    Mortal servers;
+    servers.config.clipNorm = 1000;
+    Rendezvous begun(2), dead(2);
+    on_ranks(4, three(), servers.config, [&](int r, tuttiDp_t dp, tuttiComm_t) {
+        if (r < 2) return;  // serves
+        must_succeed(tuttiDpBegin(dp), "begin");
+        begun.wait();
+        if (r == 3) dead.wait();
+        if (r == 3) Mortal::learn(dp);
+        for (const std::size_t p : {2, 1, 0}) {
+            gradient(dp, p)[0] = 1;
+            must_succeed(tuttiDpGradReady(dp, p), "ready");
+        }
+        if (r == 2) {
+            static_cast<void>(tuttiDpSynchronize(dp));  // its gradient of 'c' is the server's death
+            Mortal::learn(dp);
+            return dead.wait();
+        }
+        check(tuttiDpSynchronize(dp) == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+        end_iteration(dp);
+    });
+    REQUIRE(servers.updates[0] == 2);
+    REQUIRE(servers.updates[1] == 2);
 }
 
 TEST_CASE(

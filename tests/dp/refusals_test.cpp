@@ -1,5 +1,6 @@
 // Bad input: calls in the wrong place, arguments that make no sense, ranks that differ.
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -148,6 +149,12 @@ TEST_CASE("options and parameters that make no sense are refused by name") {
         c.lossScale = 2, c.mode = tuttiDpServer, c.staleness = 1, c.optimizer.kind = tuttiDpSgd;
     }));
     REQUIRE(refuses("microBatches", [](auto& c) { c.microBatches = 0; }));
+    for (const double rate : {-0.1, std::nan("")})
+        for (const int on_arrival : {0, 1})
+            REQUIRE(refuses("tuttiDpCreate: config.optimizer.learningRate", [&](auto& c) {
+                c.mode = tuttiDpServer, c.optimizer.kind = tuttiDpSgd, c.optimizer.learningRate = rate;
+                c.onArrival = on_arrival;
+            }));
     const auto refuses_parameter = [](const char* word, auto change) {
         Single s;
         change(s.parameters);

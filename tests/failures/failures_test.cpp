@@ -1,9 +1,12 @@
 // Everything that can fail fails, one thing after the other, in every operation. What must come of it: walk.hpp.
+#include <new>
 #include <thread>
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
 #include "plan/tuner.hpp"
+#include "transport/net_plugins.hpp"
+#include "transport/plugin/plugin.hpp"
 #include "walk.hpp"
 
 using namespace tutti::failing;
@@ -72,8 +75,32 @@ TEST_CASE("no memory for a checkpoint is an error that says so, and leaves nothi
     walk_through(operations({"a checkpoint"}), {Way::local, 2, Kind::memory, When::new_place, 3});
 }
 
+TEST_CASE("no memory for parameter servers is an error that says so, and leaves nothing behind") {
+    walk_through(operations({"parameter servers"}), {Way::shm, 2, Kind::memory, When::new_place, 2});
+}
+
 TEST_CASE("no memory for a tuning file is an error that says so, and leaves nothing behind") {
     walk_through(operations({"a tuning file"}), {Way::local, 2, Kind::memory});
+}
+
+TEST_CASE("no memory for a network plugin's context is an error, and the context is given back") {
+    const auto plugin = tutti::plugin::load(NET_PLUGIN_11);
+    watch(60);
+    long n = 0;
+    for (bool failed = true; failed; ++n) {
+        bool thrown = false;
+        arm(Kind::memory, When::once, n);
+        try {
+            plugin->context();
+        } catch (const std::bad_alloc&) {
+            thrown = true;
+        }
+        failed = disarm().failed > 0;
+        CHECK(thrown == failed);
+        CHECK(nothing_stays());
+    }
+    CHECK(n > 3);
+    watch(0);
 }
 
 TEST_CASE("a tuner that was short of memory decides later as the tuners of other ranks") {

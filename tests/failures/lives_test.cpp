@@ -13,8 +13,11 @@
 #include <string>
 #include <thread>
 
+#include "base/config.hpp"
+#include "base/log.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
+#include "harness/folder.hpp"
 #include "harness/harness.hpp"
 #include "walk.hpp"
 
@@ -182,6 +185,30 @@ TEST_CASE("a process ends although it has communicators, whoever ends it") {
         INFO(end);
         CHECK(run_again(end) == 0);
     }
+}
+
+TEST_CASE("the first line of the log is written although there is no memory") {
+    const harness::Folder folder;
+    const std::string host(40, 'h'), file = folder.path + "/log of " + host + " 100%% %p";
+    setenv("TUTTI_DEBUG_FILE", file.c_str(), 1);
+    setenv("TUTTI_DEBUG", "a level that takes more room than a short text", 1);
+    CHECK(run_again("a line without memory") == 0);
+    unsetenv("TUTTI_DEBUG_FILE");
+    unsetenv("TUTTI_DEBUG");
+    std::string all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+        CHECK(entry.path().filename().string().starts_with("log of " + host + " 100% "));
+        std::getline(std::ifstream(entry.path()), all, '\0');
+    }
+    CHECK(all.find("TUTTI_DEBUG is 'A LEVEL THAT TAKES MORE ROOM THAN A SHORT TEXT'") != std::string::npos);
+    CHECK(all.find("TUTTI WARN there is no memory left\n") != std::string::npos);
+}
+TEST_CASE("a line without memory", "[.]") {
+    config();  // read while there is memory
+    arm(Kind::memory, When::from_then);
+    log(Level::warn, "there is no %s left", "memory");
+    const Outcome outcome = disarm();
+    CHECK(outcome.failed == 0);
 }
 
 TEST_CASE("exit without destroy", "[.]") {

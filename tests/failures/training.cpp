@@ -7,6 +7,7 @@
 
 #include "base/result.hpp"
 #include "plan/tuning.hpp"
+#include "tutti/ps.h"
 #include "walk.hpp"
 
 namespace tutti::failing {
@@ -112,6 +113,21 @@ tuttiResult_t moves(Party& p) {
     return training.end();
 }
 
+/// A key of several parts, which both ranks serve: made and taken down.
+tuttiResult_t servers(Party& p) {
+    Calls call(p);
+    const tuttiPsKey_t key = {"key", 3000, tuttiFloat32, nullptr};
+    tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
+    config.partBytes = 4096;
+    config.threads = 1;
+    config.timeoutMs = 8000;
+    config.optimizer.kind = tuttiDpSgd;
+    tuttiPs_t ps = nullptr;
+    if (call(tuttiPsCreate(&ps, &key, 1, &config, p.comm))) tuttiPsDestroy(ps);  // may fail, without the reason
+    p.right = true;
+    return call.first();
+}
+
 /// Where this program's files are: in memory, as every place that fails is a sync, which a busy disk makes wait.
 class Folder {
   public:
@@ -192,6 +208,7 @@ std::vector<Operation> training() {
         steps("steps of a layer", tuttiDpBucketed),       steps("steps of a layer that shards", tuttiDpZero3),
         steps("steps behind a server", tuttiDpServer, 1), {"a move of a layer that shards", moves, false, true},
         {"a checkpoint", checkpoint, false, true},        {"a tuning file", tuning_file},
+        {"parameter servers", servers, false, true},
     };
 }
 

@@ -1,5 +1,7 @@
 // Memory lent between processes: here both ends are in one, with GPUs of their own. These end the process if memory is
 // freed that the other ones have open.
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -194,6 +196,28 @@ TEST_CASE("lending: memory outlives its communicator's arena, and that its lease
     lease.reset();
     free_what_is_back();
     CHECK(pair.ours.allocations() == before - 1);
+}
+
+TEST_CASE("lending: a forked child that lives on keeps no memory allocated") {
+    int wire[2];  // the child says that it has begun, and lives until this end is closed
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) == 0);
+    Ledger ledger;
+    ledger.open();
+    const pid_t child = fork();
+    char byte = 0;
+    if (child == 0) {
+        close(wire[0]);
+        _exit(write(wire[1], &byte, 1) == 1 && read(wire[1], &byte, 1) == 0 ? 0 : 1);
+    }
+    close(wire[1]);
+    CHECK(read(wire[0], &byte, 1) == 1);
+    CHECK(ledger.is_leased());
+    ledger.close();
+    CHECK_FALSE(ledger.is_leased());
+    close(wire[0]);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 TEST_CASE("lending: a borrower that comes too late opens nothing, and one that has died holds nothing") {

@@ -3,6 +3,7 @@
 #include "comm/gpu_side.hpp"
 #include "gpu/pool.hpp"
 #include "gpu/world.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 
 namespace tutti {
@@ -277,6 +278,68 @@ TEST_CASE("GPUs: a group of which one launch fails behind another one fails its 
     gpu::use_gpus(nullptr);
 }
 
+TEST_CASE("GPUs: where no event can be made nothing is launched, and the communicator goes on") {
+    struct WithoutEvents : harness::EmulatedGpus {
+        using EmulatedGpus::EmulatedGpus;
+        std::atomic<bool> none = false;
+        void mark(int device, void*& event, void* stream) override {
+            if (none && event == nullptr) fail(tuttiUnhandledCudaError, "there is no event");
+            EmulatedGpus::mark(device, event, stream);
+        }
+    };
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    WithoutEvents gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        const Other world(ranks, gpus);
+        const Ints a(gpus, 0, count, 1), b(gpus, 0, count, 1);
+        gpus.none = true;
+        CHECK(tuttiAllReduce(a.at(), a.at(), count, tuttiInt32, tuttiSum, world.comm(0), world.stream(0)) ==
+              tuttiUnhandledCudaError);
+        CHECK(gpus.launches() == 0);
+        CHECK(error_of(world.comm(0)) == tuttiSuccess);
+        gpus.none = false;
+        harness::run(ranks, [&](int rank) {
+            add_up(world.comm(rank), rank == 0 ? a : b, count, world.stream(rank));
+            gpus.synchronize_stream(world.stream(rank));
+        });
+        CHECK(a.at()[count - 1] == ranks);
+    }
+    gpu::use_gpus(nullptr);
+}
+
+TEST_CASE("GPUs: a communicator whose group has failed behind a kernel waits for that at its end") {
+    constexpr int ranks = 2;
+    constexpr std::size_t count = 50'000;
+    Failing gpus(1, 128);
+    gpu::use_gpus(&gpus);
+    {
+        Other first(ranks, gpus);
+        const Other second(ranks, gpus);
+        const Ints a(gpus, 0, count), b(gpus, 0, count);
+        std::atomic<bool> open{false}, ended{false};
+        const auto stand = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
+        gpus.call(0, stand, &open, first.stream(0));  // the kernel is enqueued behind this
+        gpus.good = 1;
+        REQUIRE(tuttiGroupStart() == tuttiSuccess);
+        add_up(first.comm(0), a, count, first.stream(0));
+        REQUIRE(tuttiAllReduce(b.at(), b.at(), count, tuttiFloat32, tuttiSum, second.comm(0), second.stream(0)) ==
+                tuttiSuccess);
+        CHECK(tuttiGroupEnd() == tuttiUnhandledCudaError);
+        std::thread end([&] {
+            tuttiCommDestroy(std::exchange(first.comms[0], nullptr));
+            ended = true;
+        });
+        harness::until_all_sleep();
+        CHECK_FALSE(ended);
+        open = true;
+        open.notify_all();
+        end.join();
+    }
+    gpu::use_gpus(nullptr);
+}
+
 TEST_CASE("GPUs, their room: a call that could not be launched takes none") {
     constexpr int ranks = 2;
     constexpr std::size_t count = 50'000;
@@ -446,6 +509,44 @@ TEST_CASE("GPUs: a launch order knows a capture for as long as it goes on, howev
     gpus.end_capture(stream);
     for (void* other : others) gpus.destroy_stream(other);
     gpus.destroy_stream(stream);
+}
+
+TEST_CASE("GPUs: a launch order refuses calls in a capture that it had to forget, and knows later ones") {
+    harness::EmulatedGpus gpus(1);
+    gpu::LaunchOrder order(gpus, 0);
+    const auto refused = [&](const auto& call) {
+        try {
+            call();
+        } catch (const Error& error) {
+            return error.code() == tuttiInvalidUsage &&
+                   std::string(error.what()).find("GPU 0 already, but others were called in 32 other captures") !=
+                       std::string::npos;
+        }
+        return false;
+    };
+    const auto launch = [&](void* stream) {
+        gpu::LaunchOrder::Turn turn(order);
+        turn.before(stream);
+        turn.after(stream);
+    };
+    std::vector<void*> streams;
+    for (int i = 0; i < 33; ++i) {
+        streams.push_back(gpus.make_stream(0));
+        gpus.begin_capture(streams.back());
+        if (i == 32) order.check(streams.front());  // 31 others so far
+        launch(streams.back());
+    }
+    CHECK(refused([&] { order.check(streams[0]); }));
+    CHECK(refused([&] { launch(streams[0]); }));
+    order.check(streams[1]);
+    launch(streams[1]);
+    for (void* stream : streams) gpus.end_capture(stream);
+    order.check(streams[0]);
+    gpus.begin_capture(streams[0]);
+    order.check(streams[0]);
+    launch(streams[0]);
+    gpus.end_capture(streams[0]);
+    for (void* stream : streams) gpus.destroy_stream(stream);
 }
 
 TEST_CASE("GPUs: kernels of other devices are not told where memory of pools lies") {

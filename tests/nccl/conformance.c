@@ -175,6 +175,52 @@ static void non_blocking(void) {
     CALL(ncclCommAbort(comms[0]));
 }
 
+static ncclResult_t state_of(ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    CALL(ncclCommGetAsyncError(comm, &state));
+    return state;
+}
+
+/* A communicator that its group did not make says so, and is given back as any other. */
+static void failed_groups(void) {
+    ncclComm_t comms[2], other = NULL;
+    ncclUniqueId id;
+    int r;
+    for (r = 0; r < 2; ++r) {
+        CALL(ncclGetUniqueId(&id));
+        CALL(ncclGroupStart());
+        CALL(ncclCommInitRank(&comms[0], 2, id, 0));
+        CALL(ncclCommInitRank(&comms[1], 2, id, 1));
+        EXPECT(ncclCommInitRank(&other, 2, id, 7) == ncclInvalidArgument && other == NULL);
+        EXPECT(state_of(comms[0]) == ncclInProgress);
+        EXPECT(ncclCommDestroy(comms[0]) == ncclInvalidUsage && says("when its group ends"));
+        EXPECT(ncclCommAbort(comms[0]) == ncclInvalidUsage && says("when its group ends"));
+        EXPECT(ncclGroupEnd() == ncclInvalidArgument);
+        EXPECT(state_of(comms[0]) == ncclInvalidArgument && state_of(comms[1]) == ncclInvalidArgument);
+        CALL(r == 0 ? ncclCommAbort(comms[0]) : ncclCommDestroy(comms[0]));
+        CALL(ncclCommDestroy(comms[1]));
+    }
+    /* What is only simulated is not made. Nor does a group end in which another one is open. */
+    CALL(ncclGetUniqueId(&id));
+    CALL(ncclGroupStart());
+    CALL(ncclGroupStart());
+    CALL(ncclCommInitRank(&comms[0], 2, id, 0));
+    EXPECT(ncclGroupSimulateEnd(NULL) == ncclInvalidUsage && says("inside of another group"));
+    EXPECT(state_of(comms[0]) == ncclInProgress);
+    CALL(ncclGroupEnd());
+    EXPECT(state_of(comms[0]) == ncclInProgress);
+    CALL(ncclCommInitRank(&comms[1], 2, id, 1));
+    CALL(ncclGroupEnd());
+    EXPECT(state_of(comms[0]) == ncclSuccess && sum_of_ones(comms, 2) == 2);
+    destroy_all(comms, 2);
+    CALL(ncclGetUniqueId(&id));
+    CALL(ncclGroupStart());
+    CALL(ncclCommInitRank(&comms[0], 1, id, 0));
+    EXPECT(ncclGroupSimulateEnd(NULL) == ncclInvalidUsage && says("makes communicators"));
+    EXPECT(state_of(comms[0]) == ncclInvalidUsage);
+    CALL(ncclCommAbort(comms[0]));
+}
+
 static void families(void) {
     enum { ranks = 4 };
     ncclComm_t comms[ranks], parts[ranks], grown[ranks + 1];
@@ -261,7 +307,7 @@ static void killed(void) {
 
 static void memory(void) {
     ncclComm_t comm;
-    ncclWindow_t window = NULL;
+    ncclWindow_t window = NULL, none = NULL;
     void *buffer = NULL, *seen = NULL, *handle = NULL;
     uint64_t bytes = 0;
     CALL(ncclCommInitAll(&comm, 1, NULL));
@@ -272,6 +318,14 @@ static void memory(void) {
     CALL(ncclCommWindowDeregister(comm, window));
     EXPECT(ncclCommWindowRegister(comm, buffer, 1 << 20, &window, 8) == ncclInvalidArgument && says("flags"));
     EXPECT(ncclCommWindowRegister(comm, NULL, 1 << 20, &window, 0) == ncclInvalidArgument);
+    /* One that its group did not register, as another call of the group was refused. */
+    CALL(ncclGroupStart());
+    CALL(ncclCommWindowRegister(comm, buffer, 1 << 20, &window, NCCL_WIN_DEFAULT));
+    EXPECT(window == NULL); /* the handle comes when the group ends */
+    EXPECT(ncclCommWindowRegister(comm, NULL, 1 << 20, &none, 0) == ncclInvalidArgument && none == NULL);
+    EXPECT(ncclGroupEnd() == ncclInvalidArgument);
+    EXPECT(window == NULL);
+    CALL(ncclCommWindowDeregister(comm, window));
     CALL(ncclCommRegister(comm, buffer, 1 << 20, &handle));
     CALL(ncclCommDeregister(comm, handle));
     EXPECT(ncclCommDeregister(comm, buffer) == ncclInvalidArgument);
@@ -471,6 +525,7 @@ int main(int argc, char** argv) {
     configs();
     errors();
     non_blocking();
+    failed_groups();
     families();
     memory();
     one_sided();

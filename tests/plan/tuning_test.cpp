@@ -61,8 +61,8 @@ TEST_CASE("paths between hosts are kept beside what was measured on one, and com
     CHECK(t.path("tcp")->latency_us == 13);
     CHECK(t.hash() == some().hash());
     CHECK(t.hash_of_paths() != some().hash_of_paths());
-    Tuning moved = some();
-    moved.forget_curves();
+    Tuning moved;
+    moved.add_path("tcp", *some().path("tcp"));
     CHECK((moved.empty() && moved.hash() == 0 && moved.hash_of_paths() == some().hash_of_paths()));
     CHECK((Tuning().hash() == 0 && Tuning().hash_of_paths() == 0));
     const Tuning back = Tuning::from_json(moved.to_json(), "t.json", machine_name());

@@ -244,6 +244,29 @@ def case_zero_takes_what_is_there(comm):
                     assert not got[i]["momentum_buffer"].any()
 
 
+def case_zero_forgets(comm):
+    """The layer and the optimizer reset the same gradients, also what no_sync() or a pass that failed has left."""
+    wanted = alone(comm.size, sgd)[0].state_dict()
+    for stage in (1, 2, 3):
+        for resets in ("layer", "optimizer"):
+            plain = network(comm.rank)
+            optimizer = sgd([p for p in plain.parameters() if p.requires_grad])
+            model = tutti.torch.ZeRO(plain, optimizer, stage, comm, bucket_mb=1e-4)
+            plain.twice.bias.register_hook(fail := Failing())
+            for step in range(STEPS):
+                fail.on = step == 2
+                try:
+                    with model.no_sync() if step < 2 else contextlib.nullcontext():
+                        loss(model, 99, comm.rank).backward()
+                except ArithmeticError:
+                    assert fail.on
+                fail.on = False
+                (model if resets == "layer" else optimizer).zero_grad()
+                loss(model, step, comm.rank).backward()
+                optimizer.step()
+            same(model.state_dict(), wanted)
+
+
 def case_zero_clips(comm):
     for stage in (1, 3):
         plain = network(0)
@@ -272,17 +295,47 @@ def case_server(comm):
 def case_asynchronous(comm):
     """Sums of powers of two have the same bits in every order: no update is lost, and all ranks end alike."""
     for staleness in (0, 3):
-        plain = torch.nn.Linear(2, 1)
-        torch.nn.init.zeros_(plain.weight)
-        torch.nn.init.zeros_(plain.bias)
-        with tutti.torch.ParameterServer(plain, torch.optim.SGD(plain.parameters(), lr=1.0), comm, asynchronous=True,
-                                         server=comm.size - 1, staleness=staleness) as model:
-            for _ in range(4 + comm.rank):
-                model.zero_grad()
-                model(torch.tensor([[1.0, 2.0]])).sum().backward()
-                model.step()
-        steps = sum(4 + rank for rank in range(comm.size))
-        assert plain.weight.tolist() == [[-steps, -2.0 * steps]] and plain.bias.tolist() == [-steps], plain.weight
+        for resets in ("layer", "optimizer"):
+            plain = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
+            with tutti.torch.ParameterServer(plain, optimizer, comm, asynchronous=True, server=comm.size - 1,
+                                             staleness=staleness) as model:
+                model.load_state_dict({"weight": torch.tensor([[8.0, 16.0]]), "bias": torch.tensor([4.0])})
+                comm.barrier()
+                for _ in range(4 + comm.rank):
+                    (model if resets == "layer" else optimizer).zero_grad()
+                    model(torch.tensor([[1.0, 2.0]])).sum().backward()
+                    model.step()
+                if resets == "layer":
+                    model.close()  # `with` need not do it then
+            steps = sum(4 + rank for rank in range(comm.size))
+            assert plain.weight.tolist() == [[8 - steps, 16 - 2.0 * steps]], plain.weight
+            assert plain.bias.tolist() == [4 - steps], plain.bias
+
+
+class Broken(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError("no update")
+
+
+def case_server_that_fails(comm):
+    """Whose gradient the optimizer can't take is told at once, and so is the server."""
+    plain = torch.nn.Linear(2, 1)
+    model = tutti.torch.ParameterServer(plain, Broken(plain.parameters(), lr=1.0), comm, asynchronous=True,
+                                        staleness=9)
+    for thread in model._threads:
+        thread.join()
+    if comm.size > 1:
+        try:
+            model.step()
+        except tutti.RemoteError:
+            assert not model.serves
+        except RuntimeError as error:
+            assert model.serves and isinstance(error.__cause__, ArithmeticError), error
+        else:
+            raise AssertionError("no error")
+    comm.barrier()
+    model.__exit__(ArithmeticError, None, None)
 
 
 def case_refused(comm):

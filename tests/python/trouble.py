@@ -123,6 +123,8 @@ def wrong_arguments_1(comm):
     assert (work.wait(1e300) == x).all()
     with raises(ValueError, r"shape is \(2, -1\); expected"):
         tutti.zeros((2, -1))
+    with raises(ValueError, "bytes, more than a process can have"):
+        tutti.zeros((1 << 40, 1 << 40), "float64")
     with raises(TypeError, "dtype is object"):
         tutti.zeros(2, object)
     same = comm.all_reduce(x)  # none of it has done any harm
@@ -396,6 +398,30 @@ def used_by_two_threads_2(comm):
             other.recv(np.empty(1), 0)
             comm.send(np.ones(1), 0)
         comm.barrier()
+
+
+def window_beside_a_call_2(comm):
+    """A window that can't be closed, because another thread is in a call, is there until it is closed later."""
+    window = comm.window(tutti.zeros(1, "float64"))
+    with comm.split(0) as other:
+        if comm.rank == 0:
+            thread = threading.Thread(target=lambda: comm.recv(np.empty(1), 1))
+            thread.start()
+            with raises(tutti.InvalidUsage, "one thread at a time"):
+                while thread.is_alive():
+                    assert comm.memory > 0
+            with raises(tutti.InvalidUsage, "one thread at a time"):
+                window.close()
+            other.send(np.ones(1), 1)
+            thread.join()
+            window.put(np.ones(1), 1)
+        else:
+            other.recv(np.empty(1), 0)
+            comm.send(np.ones(1), 0)
+        comm.barrier()
+    window.close()
+    with raises(tutti.InvalidUsage, "the window was closed"):
+        window.put(np.ones(1), 1)
 
 
 def main(cases):

@@ -175,6 +175,27 @@ class Together(OnHosts):
         self.assertRegex(done.both, "rank 0 reaches rank 1 by tcp")
 
 
+    def test_memory_is_that_of_each_machine(self):
+        """A size that fits where a machine has two ranks, and not where it has all four."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/meminfo", "w") as file:
+                file.write("MemAvailable: 40000 kB\n")  # 9.2 MB for each buffer of two ranks
+            for host in ("0", "1"):
+                with open(f"{folder}/id{host}", "w") as file:
+                    file.write(f"machine {host}\n")
+            pretend = (f"mount --bind {folder}/meminfo /proc/meminfo && "
+                       f"mount --bind {folder}/id$0 /proc/sys/kernel/random/boot_id")
+            probe = subprocess.run(["unshare", "-m", "sh", "-c", pretend, "0"], capture_output=True, text=True)
+            if probe.returncode != 0:
+                self.skipTest(f"nothing can be mounted here: {probe.stderr}")
+            measure = f"{pretend} && exec {PERF} -b 8M -e 8M -n 1 -w 0"
+            done = run("--hosts", "2", "--ranks", "2", command=shell(f"exec unshare -m sh -c '{measure}' $((RANK/2))"))
+            self.assertEqual(done.returncode, 0, done.both)
+            self.assertNotRegex(done.both, "memory limitation")
+            done = run("--hosts", "2", "--ranks", "2", command=shell(f"exec unshare -m sh -c '{measure}' 0"))
+            self.refused(done, "Reducing maxBytes to 4608000 due to memory limitation", "not even messages of 8388608")
+
+
 class Tuned(OnHosts):
     """What tutti-tune --hosts measures of the path between hosts."""
 
@@ -237,6 +258,21 @@ class Tuned(OnHosts):
         alone = subprocess.run(command, capture_output=True, text=True, timeout=60,
                                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(alone.returncode, 0, alone.stderr)
+
+    def test_what_is_not_measured_anew_stays(self):
+        def sizes_after(*arguments):
+            command = [TUNE, "--quiet", "--seconds", "0.0001", "--transport", "local", "--out", self.file, *arguments]
+            alone = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual(alone.returncode, 0, alone.stderr)
+            with open(self.file) as file:
+                return {(curve["op"], curve["ranks"]): [size for size, _ in curve["microseconds"]]
+                        for curve in json.load(file)["measured"]}
+        expected = {("barrier", 2): [0]}
+        self.assertEqual(sizes_after("-n", "2", "--op", "barrier"), expected)
+        expected["broadcast", 2] = [8, 16, 32]
+        self.assertEqual(sizes_after("-n", "2", "--op", "broadcast", "--max-power", "5"), expected)
+        expected["broadcast", 3] = [8]
+        self.assertEqual(sizes_after("-n", "2", "3", "--op", "broadcast", "--max-power", "3"), expected)
 
     def test_where_there_is_one_host(self):
         done = self.tune("--hosts", "1", "--ranks", "2")

@@ -99,28 +99,41 @@ class Mpirun(Launched):
         self.right(done, 2)
         self.assertNotIn("PMIx", done.both)
 
-    def test_openmpi_on_two_hosts_needs_no_secret_and_no_place(self):
-        mpirun = self.openmpi()
-        if not PMIX:
-            self.skipTest("this build has no PMIx")
+    def two_hosts(self):
         try:
             hosts = Hosts().__enter__()
         except OSError as error:
             self.skipTest(f"no network namespaces: {error}")
         except subprocess.CalledProcessError as error:
             self.skipTest(f"no network namespaces: `{' '.join(error.cmd)}`: {error.stderr.strip()}")
-        try:
-            done = run("ip", "netns", "exec", hosts.prefix + "1", *mpirun, "-H", "10.78.0.1:2,10.78.0.2:2", "-n", "4",
-                       "--mca", "plm_rsh_agent", hosts.agent, "--mca", "oob_tcp_if_include", "10.78.0.0/24",
-                       "-x", "TUTTI_DEBUG", LAUNCHED)
-        finally:
-            hosts.__exit__()
-        self.right(done, 4, pmix="Open MPI")
+        self.addCleanup(hosts.__exit__)
+        return hosts, ["ip", "netns", "exec", hosts.prefix + "1"]
+
+    def right_on_two_hosts(self, done, pmix=None):
+        self.right(done, 4, pmix)
         self.assertIn("rank 0 reaches rank 1 by shm", done.both)
         self.assertRegex(done.both, "rank [01] reaches rank [23] by tcp")
 
+    def test_openmpi_on_two_hosts_needs_no_secret_and_no_place(self):
+        mpirun = self.openmpi()
+        if not PMIX:
+            self.skipTest("this build has no PMIx")
+        hosts, first = self.two_hosts()
+        done = run(*first, *mpirun, "-H", "10.78.0.1:2,10.78.0.2:2", "-n", "4", "--mca", "plm_rsh_agent", hosts.agent,
+                   "--mca", "oob_tcp_if_include", "10.78.0.0/24", "-x", "TUTTI_DEBUG", LAUNCHED)
+        self.right_on_two_hosts(done, pmix="Open MPI")
+
     def test_mpich(self):
         self.right(run(self.program("mpirun.mpich", "mpiexec.hydra"), "-n", "4", LAUNCHED), 4)
+
+    def test_mpich_on_two_hosts(self):
+        mpirun = self.program("mpirun.mpich", "mpiexec.hydra")
+        hosts, first = self.two_hosts()
+        done = run(*first, mpirun, "-hosts", "10.78.0.1:2,10.78.0.2:2", "-n", "4", "-launcher", "ssh",
+                   "-launcher-exec", hosts.agent, "-localhost", "10.78.0.1", "-genv", "MASTER_ADDR", "10.78.0.1",
+                   "-genv", "MASTER_PORT", "29535", "-genvlist", "TUTTI_SECRET,TUTTI_DEBUG,TUTTI_INIT_TIMEOUT_MS",
+                   LAUNCHED, TUTTI_SECRET="ef" * 32)
+        self.right_on_two_hosts(done)
 
     def test_prterun(self):
         prterun = self.program("prterun")

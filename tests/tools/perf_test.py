@@ -81,6 +81,10 @@ class Refusals(unittest.TestCase):
 
 
 class Table(unittest.TestCase):
+    def test_communicators_that_the_environment_has_made_in_the_background(self):
+        done = perf("all_reduce", "-b", "8", "-e", "8", "-n", "1", launch=["env", "NCCL_COMM_BLOCKING=0"])
+        self.assertEqual((done.returncode, len(rows(done))), (0, 1), done.stderr)
+
     def test_shape(self):
         for collective in COLLECTIVES:
             with self.subTest(collective=collective):

@@ -73,6 +73,9 @@ class Files(unittest.TestCase):
         self.assertIn("tcp", explained)
         self.assertIn("\ndirect+tree ", explained)
         self.assertNotIn("\nhierarchy ", explained)
+        for option, value in ("--cores", "-3"), ("--cores", "0"), ("--round-trip", "-1"):
+            self.assertIn(f"{option}: Value {value} not in range",
+                          plan("explain", "--op", "all_reduce", "--ranks", 2, f"{option}={value}", code=2))
         for wrong, word in (["3,5", "--ranks", 7], "--ranks is 7"), (["3,0"], "a node of 0"):
             self.assertIn(word, plan("show", "--op", "all_reduce", "--algo", "ring", "--nodes", *wrong, code=2))
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-TUTTI_RUN = sys.argv.pop(1)
+TUTTI_RUN, NEVER_EXEC = sys.argv.pop(1), sys.argv.pop(1)
 
 
 def run(*arguments, **options):
@@ -27,6 +27,20 @@ def alive(pid):
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"  # a zombie of ours is init's to bury
     except OSError:  # gone, perhaps between open and read
         return False
+
+
+def children(pid):
+    """Those that have not ended."""
+    found = []
+    for child in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{child}/stat") as stat:
+                state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
+        except OSError:  # gone meanwhile
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(child))
+    return found
 
 
 def wait_until(condition, seconds=10):
@@ -230,6 +244,35 @@ class Signals(unittest.TestCase):
         self.assertTrue(wait_until(lambda: all(state(pid) != "T" for pid in (*pids, job.pid))))
         job.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(job)[0], 143)
+
+    def test_ranks_that_never_become_their_command(self):
+        """As on a file system that does not answer."""
+        for arguments, number, code in (["--timeout", "0.3"], None, 124), ([], signal.SIGINT, 130):
+            with self.subTest(code=code):
+                job = subprocess.Popen([TUTTI_RUN, "-n", "2", *arguments, "true"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, env=dict(os.environ, LD_PRELOAD=NEVER_EXEC))
+                if number:
+                    self.assertTrue(wait_until(lambda: len(children(job.pid)) == 3))  # the ranks and the guard
+                    job.send_signal(number)
+                try:
+                    self.assertEqual(self.finish(job)[0], code)
+                finally:
+                    job.kill()
+
+    def test_ranks_that_nothing_ends(self):
+        """As those that wait in the kernel."""
+        job = subprocess.Popen([TUTTI_RUN, "-n", "2", "--timeout", "0.1", "true"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=dict(os.environ, LD_PRELOAD=NEVER_EXEC,
+                                                                           NEVER_KILLED="1"))
+        self.assertTrue(wait_until(lambda: len(children(job.pid)) == 3))
+        ranks = children(job.pid)
+        try:
+            code, _, said = self.finish(job)
+        finally:
+            job.kill()
+        self.assertEqual(code, 124, said)
+        self.assertIn("rank 0, 1 does not end, not even by SIGKILL", said)
+        self.assertTrue(wait_until(lambda: not any(map(alive, ranks))))  # they go with their parent
 
     def test_nothing_outlives_a_killed_tutti_run(self):
         job, pids = self.start_and_learn_pids("sleep 60 & echo $!; wait")

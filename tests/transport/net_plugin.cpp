@@ -8,6 +8,7 @@
 //   slow:n    every such call takes n us
 //   hang:k    the k-th such call does not return before test_net_plugin_let_go() is called
 //   none:0    devices: there is none; regMr, ...: nothing else
+// And arrival:fail:k    the k-th message that arrives has 0 bytes, says test()
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -333,7 +334,8 @@ Result test(void* request, int* done, int* sizes) {
     if (!r->is_flush) progress(*r->of);
     if (!r->is_flush && !is_done(*r)) return r->of->broken ? failed : success;
     *done = 1;
-    *sizes = static_cast<int>(r->length);
+    const bool lies = !r->is_flush && !r->of->sends && verdict("arrival").fail;
+    *sizes = lies ? 0 : static_cast<int>(r->length);
     if (r->is_flush) flush(r->of, true);
     if (r->place != nullptr) {
         const std::lock_guard lock(late_mutex);

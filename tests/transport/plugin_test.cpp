@@ -326,6 +326,22 @@ TEST_CASE("offers and frames that lie are trouble") {
     }
 }
 
+TEST_CASE("a frame of which a plugin says that it has no bytes is trouble, not a link that stands still") {
+    for (const int number : {1, 20}) {
+        const std::string& file = every_version[number % std::size(every_version)];
+        const Faults faults(text("arrival:fail:%d", number));
+        Two two(file);
+        REQUIRE(two.until([&] { return two.a.endpoint->has_room() && two.b.endpoint->has_room(); }));
+        for (std::uint32_t m = 1; m <= 100 && two.trouble().empty(); ++m) {
+            REQUIRE(two.until([&] { return two.a.endpoint->has_room() || !two.trouble().empty(); }));
+            if (two.trouble().empty()) two.a.send(0, 8, m, m % slot_depth, 1);
+        }
+        REQUIRE(two.until([&] { return !two.trouble().empty(); }));
+        REQUIRE(has(two.b.endpoint->trouble(), "no version of the protocol"));
+        REQUIRE(two.b.seen.size() == static_cast<std::size_t>(number - 1));
+    }
+}
+
 TEST_CASE("a body for a GPU's memory that comes with its frame, which is the host's, is trouble") {
     PluginNet net(every_version[3], true);
     REQUIRE(net.fabric() != 0);

@@ -15,6 +15,7 @@ using namespace tutti;
 namespace {
 
 constexpr int most_ranks = 1 << 20;
+constexpr int longest_round_trip_us = 60'000'000;  // as TUTTI_ROUND_TRIP_US
 
 constexpr const char* usage =
     "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] | show --file F "
@@ -23,7 +24,8 @@ constexpr const char* usage =
     "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--round-trip US] [--algo LIST]\n"
     "               [--reproducible] |\n"
     "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N] | verify --file F |\n"
-    "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n";
+    "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n"
+    "Instead of --ranks N, --nodes says how many ranks each host has: 3,5.\n";
 
 std::optional<Collective> collective_of(const std::string& name) {
     for (int c = 0; c < collectives; ++c)
@@ -164,8 +166,10 @@ void add_commands(CLI::App& app, Options& args, Texts& texts) {
     explains.add_option("--bytes", texts.bytes, "of the larger of a rank's buffers, 1M by default");
     explains.add_option("--ranks", args.ranks, "number of ranks");
     explains.add_option("--nodes", args.nodes, "how many of them each host has, as 3,5, instead")->delimiter(',');
-    explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default");
-    explains.add_option("--round-trip", args.round_trip_us, "how long one between hosts takes, in microseconds");
+    explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default")
+        ->check(CLI::Range(1, most_ranks));
+    explains.add_option("--round-trip", args.round_trip_us, "how long one between hosts takes, in microseconds")
+        ->check(CLI::Range(0, longest_round_trip_us));
     explains.add_option("--transport", texts.transport, "local, shm (default), or between hosts tcp (default), verbs");
     explains.add_option("--algo", args.algorithm, "only these, as TUTTI_ALGO lists them");
     explains.add_flag("--reproducible", args.reproducible, "sums in rank order only");

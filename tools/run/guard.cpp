@@ -47,6 +47,10 @@ void Guard::start() {
     to_guard_ = ends[1];
 }
 
+void Guard::forget() const {
+    close(to_guard_);
+}
+
 void Guard::note(pid_t pid) const {
     if (write(to_guard_, &pid, sizeof pid) < 0) return;  // no guard any more: PR_SET_PDEATHSIG remains
 }

@@ -10,6 +10,9 @@ class Guard {
   public:
     void start();
 
+    /// In a rank: only tutti-run keeps the guard waiting.
+    void forget() const;
+
     /// Group `pid` has begun, or ended (as -pid).
     void note(pid_t pid) const;
 

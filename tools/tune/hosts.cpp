@@ -115,6 +115,7 @@ class Job {
   public:
     explicit Job(const Options& options) : options_(options) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
         check(tuttiCommInitEnv(&whole_, &config));
         int ranks = 0;
         check(tuttiCommUserRank(whole_, &rank_));
@@ -151,6 +152,7 @@ class Job {
     void measure(const std::string& transport, Tuning& tuning) {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = transport.c_str();
+        config.blocking = 1;
         tuttiComm_t comm = nullptr;
         check(tuttiCommSplit(whole_, leads_ ? 0 : TUTTI_SPLIT_NOCOLOR, host_, &comm, &config));
         std::vector<Measured> mine(leaders_.size(), Measured{});

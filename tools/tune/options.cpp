@@ -32,7 +32,8 @@ Options understood(int argc, char** argv, const std::string& out) {
     CLI::App app{
         "Measures every algorithm on this machine, which should do nothing else meanwhile, and keeps the figures "
         "where\n"
-        "communicators find them. Not needed: without them the tuner computes.\n"
+        "communicators find them. Not needed: without them the tuner computes. Figures of the file that are not\n"
+        "measured anew stay.\n"
         "With --hosts, started as ranks on several hosts: measures the paths between these instead.",
         "tutti-tune"};
     CLI::Option* const ranks =

@@ -54,9 +54,8 @@ class Window {
 
     void close() {
         if (window_ == nullptr) return;
-        const tuttiWindow_t window = std::exchange(window_, nullptr);
-        if (comm().closed()) return;
-        comm().wait_for([&](tuttiComm_t c) { return tuttiCommWindowDeregister(c, window); });
+        if (!comm().closed()) comm().wait_for([&](tuttiComm_t c) { return tuttiCommWindowDeregister(c, window_); });
+        window_ = nullptr;  // not before: if the call is refused, the others may still write to the memory
         part_ = Array();
     }
 

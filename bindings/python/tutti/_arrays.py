@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
     """A NumPy array in tutti.Memory: zeroed, and mappable by the other ranks of a host, which then copy large messages
-    once, and may put into it (Communicator.window). ImportError without NumPy, ValueError for a negative length."""
+    once, and may put into it (Communicator.window). ImportError without NumPy, ValueError for a negative length, and
+    for more bytes than there can be."""
     try:
         import numpy
     except ImportError as error:
@@ -29,7 +30,10 @@ def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray
     kind = numpy.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"dtype is {kind}: other ranks can't use this process's Python objects")
-    memory = Memory(math.prod(lengths) * kind.itemsize)
+    size = math.prod(lengths) * kind.itemsize
+    if size > sys.maxsize:
+        raise ValueError(f"shape is {shape}, of {kind}: these are {size} bytes, more than a process can have")
+    memory = Memory(size)
     return numpy.ndarray(lengths, kind, memoryview(memory))
 
 

@@ -1,5 +1,6 @@
 #include "pairs.hpp"
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 
@@ -8,6 +9,12 @@ namespace {
 
 // How long a group that is destroyed waits for its sends to be received.
 constexpr Milliseconds kGrace{10'000};
+
+/// Calls pass(first byte, bytes) for each piece of a message.
+template <typename Pass>
+void in_pieces(std::size_t bytes, const Pass& pass) {
+    for (std::size_t at = 0; at < bytes; at += kPieceBytes) pass(at, std::min(kPieceBytes, bytes - at));
+}
 
 }  // namespace
 
@@ -42,8 +49,11 @@ void Sender::deliver(const at::Tensor& tensor, int tag) {
     }
     const Packed data(tensor, Access::read, spare_);
     const Header header{tag, data.bytes()};
-    must(tuttiSend(&header, sizeof header, tuttiUint8, 1, comm_->get(), nullptr), "send");
-    if (data.bytes() > 0) must(tuttiSend(data.data(), data.bytes(), tuttiUint8, 1, comm_->get(), nullptr), "send");
+    must(tuttiSend(&header, sizeof header, tuttiUint8, 1, comm_->get(), nullptr), meeting_.what.c_str());
+    in_pieces(data.bytes(), [&](std::size_t at, std::size_t bytes) {
+        const auto* const from = static_cast<const char*>(data.data()) + at;
+        must(tuttiSend(from, bytes, tuttiUint8, 1, comm_->get(), nullptr), meeting_.what.c_str());
+    });
 }
 
 void Sender::close(bool abandon) {
@@ -58,6 +68,24 @@ void Sender::close(bool abandon) {
 }
 
 // ------------------------------------------------------------------------------------------------------------ receiver
+
+void Wanted::comes(Communicator* over) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    over_ = over;
+    moved_ = std::chrono::steady_clock::now();
+}
+
+Milliseconds Wanted::end_if_stalled(Milliseconds limit) {
+    constexpr Milliseconds soon{10};  // it has come, or has just been ended
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (over_ == nullptr) return soon;
+    const auto since = std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - moved_);
+    if (since < limit) return limit - since;
+    stalled_ = true;
+    over_->revoke();  // or the rest might still be written to the tensor
+    over_ = nullptr;
+    return soon;
+}
 
 Receiver::Receiver(Rendezvous meeting, int peer)
     : meeting_(std::move(meeting)), peer_(peer), thread_(start_thread("tutti-recv", [this] { loop(); })) {}
@@ -95,6 +123,11 @@ void Receiver::want(const WantedPtr& wanted) {
             wanted->work->complete(failure ? failure
                                            : std::make_exception_ptr(std::runtime_error("tutti: the group is closed")));
         return;
+    }
+    std::list<WantedPtr> given_up;  // with their tensors, which end without the lock
+    for (auto each = wanted_.begin(); each != wanted_.end();) {
+        const auto one = each++;
+        if ((*one)->taken) given_up.splice(given_up.end(), wanted_, one);
     }
     wanted_.push_back(wanted);
     lock.unlock();
@@ -148,16 +181,24 @@ WantedPtr Receiver::match(std::int64_t tag) {
     return nullptr;
 }
 
+/// whose: what waits for the data; nullptr if nobody does.
+void Receiver::take_data(void* to, std::size_t bytes, Wanted* whose) {
+    in_pieces(bytes, [&](std::size_t at, std::size_t part) {
+        auto* const into = static_cast<char*>(to) + at;
+        must(tuttiRecv(into, part, tuttiUint8, 0, comm_->get(), nullptr), meeting_.what.c_str());
+        if (whose != nullptr) whose->comes(comm_.get());
+    });
+}
+
 void Receiver::take_one() {
     Header header;
-    must(tuttiRecv(&header, sizeof header, tuttiUint8, 0, comm_->get(), nullptr), "recv");
+    must(tuttiRecv(&header, sizeof header, tuttiUint8, 0, comm_->get(), nullptr), meeting_.what.c_str());
     std::unique_lock<std::mutex> lock(mutex_);
     const WantedPtr wanted = match(header.tag);
     if (!wanted) {
         lock.unlock();
         Kept kept{header.tag, std::vector<char>(header.bytes)};
-        if (header.bytes > 0)
-            must(tuttiRecv(kept.data.data(), header.bytes, tuttiUint8, 0, comm_->get(), nullptr), "recv");
+        take_data(kept.data.data(), header.bytes, nullptr);
         lock.lock();
         // Somebody may have asked for it meanwhile.
         if (const WantedPtr late = match(header.tag)) {
@@ -171,15 +212,24 @@ void Receiver::take_one() {
     lock.unlock();
     std::vector<char> misfit;
     void* target = wanted->tensor.data_ptr();
-    if (header.bytes != wanted->tensor.nbytes() || !wanted->tensor.is_contiguous()) {
-        misfit.resize(header.bytes);
-        target = misfit.data();
-    }
     try {
-        if (header.bytes > 0) must(tuttiRecv(target, header.bytes, tuttiUint8, 0, comm_->get(), nullptr), "recv");
+        if (header.bytes != wanted->tensor.nbytes() || !wanted->tensor.is_contiguous()) {
+            misfit.resize(header.bytes);
+            target = misfit.data();
+        }
+        wanted->comes(comm_.get());
+        take_data(target, header.bytes, wanted.get());
+        wanted->comes(nullptr);
     } catch (...) {
-        wanted->work->complete(std::current_exception());
-        throw;
+        wanted->comes(nullptr);
+        std::exception_ptr error = std::current_exception();
+        if (wanted->stalled())
+            error = std::make_exception_ptr(std::runtime_error(c10::str(
+                "tutti: recv: its timeout has passed: rank ", peer_, " has begun to send a message of ", header.bytes,
+                " bytes with tag ", header.tag, ", and nothing more has come for ", meeting_.timeout.count(),
+                " ms. Look for what stops that rank. Nothing can be received from it any more: make a new group")));
+        wanted->work->complete(error);
+        std::rethrow_exception(error);
     }
     if (target == misfit.data() && header.bytes > 0) {
         serve(*wanted, misfit.data(), misfit.size());
@@ -240,8 +290,9 @@ Pairs::~Pairs() {
     close(true);
 }
 
-Rendezvous Pairs::meeting(int from, int to) const {
-    return {store_, c10::str(key_, "/", from, ">", to), timeout_, settings_};
+Rendezvous Pairs::meeting(int from, int to, const char* what) const {
+    const std::string ranks = c10::str(": from rank ", from, " to rank ", to, ", which are ranks 0 and 1 here");
+    return {store_, c10::str(key_, "/", from, ">", to), what + ranks, timeout_, settings_};
 }
 
 void Pairs::check_open() const {
@@ -252,7 +303,7 @@ Sender& Pairs::sender(int peer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     check_open();
     std::unique_ptr<Sender>& sender = senders_[peer];
-    if (!sender) sender = std::make_unique<Sender>(meeting(rank_, peer));
+    if (!sender) sender = std::make_unique<Sender>(meeting(rank_, peer, "send"));
     return *sender;
 }
 
@@ -260,7 +311,7 @@ Receiver& Pairs::receiver(int peer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     check_open();
     std::unique_ptr<Receiver>& receiver = receivers_[peer];
-    if (!receiver) receiver = std::make_unique<Receiver>(meeting(peer, rank_), peer);
+    if (!receiver) receiver = std::make_unique<Receiver>(meeting(peer, rank_, "recv"), peer);
     return *receiver;
 }
 
@@ -278,11 +329,14 @@ WantedPtr Pairs::want(const at::Tensor& tensor, int tag, c10d::OpType type, cons
     wanted->work = c10::make_intrusive<Work>(rank_, operation(type, "tutti:recv", tensor));
     // Who gives up takes the receive back, so that nobody writes to the tensor later. (The Work knows the receive by a
     // weak pointer: the receive owns the Work.)
-    wanted->work->on_timeout = [weak = std::weak_ptr<Wanted>(wanted), tag, from] {
+    // A message whose header has come can't be taken back: it may take its time, as long as more of it comes.
+    wanted->work->on_timeout = [weak = std::weak_ptr<Wanted>(wanted), tag, from, limit = timeout_] {
         const WantedPtr mine = weak.lock();
-        if (!mine || !mine->take()) return;  // its message is just coming
+        if (!mine) return limit;  // it ends
+        if (!mine->take()) return mine->end_if_stalled(limit);
         mine->work->complete(std::make_exception_ptr(
             std::runtime_error(c10::str("tutti: recv: no message with tag ", tag, " from ", from, " in time"))));
+        return limit;
     };
     return wanted;
 }

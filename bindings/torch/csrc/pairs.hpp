@@ -18,6 +18,9 @@ namespace tutti_torch {
 /// receive then.
 constexpr std::size_t kEagerBytes = 64 * 1024;
 
+/// Longer messages are sent in pieces: each that has come shows the receiver that the sender goes on.
+constexpr std::size_t kPieceBytes = 16 * 1024 * 1024;
+
 struct Header {
     std::int64_t tag;
     std::uint64_t bytes;
@@ -26,7 +29,8 @@ struct Header {
 /// Where the two ranks of a direction meet.
 struct Rendezvous {
     c10::intrusive_ptr<c10d::Store> store;
-    std::string key;  // of this direction
+    std::string key;   // of this direction
+    std::string what;  // for errors, which name the ranks as their communicator does
     Milliseconds timeout;
     Settings settings;
 };
@@ -59,6 +63,19 @@ struct Wanted {
     std::atomic<int> receivers{1};   // that look out for it
 
     bool take() { return !taken.exchange(true); }
+
+    // Of the message, from its header on. Any thread.
+    /// Says over what it comes, and that a part of it has come just now; nullptr: no more will come.
+    void comes(Communicator* over);
+    /// Ends it if no part of it has come for this long. Returns after what time to ask again.
+    Milliseconds end_if_stalled(Milliseconds limit);
+    bool stalled() const { return stalled_; }  // it was ended so
+
+  private:
+    std::mutex mutex_;  // guards the next two
+    Communicator* over_ = nullptr;
+    std::chrono::steady_clock::time_point moved_;
+    std::atomic<bool> stalled_{false};
 };
 using WantedPtr = std::shared_ptr<Wanted>;
 
@@ -75,6 +92,7 @@ class Receiver {
     void loop();
     void connect();
     void take_one();
+    void take_data(void* to, std::size_t bytes, Wanted* whose);
     void fail_all(std::exception_ptr error);
     void serve(Wanted& wanted, const void* data, std::size_t bytes);
     WantedPtr match(std::int64_t tag);  // holding mutex_
@@ -111,7 +129,7 @@ class Pairs {
   private:
     WantedPtr want(const at::Tensor& tensor, int tag, c10d::OpType type, const std::string& from);
     Operation operation(c10d::OpType type, const char* name, const at::Tensor& tensor) const;
-    Rendezvous meeting(int from, int to) const;
+    Rendezvous meeting(int from, int to, const char* what) const;
     void check_open() const;
     Sender& sender(int peer);
     Receiver& receiver(int peer);

@@ -46,11 +46,11 @@ bool Work::wait(Milliseconds timeout) {
     // A job can't be left half-way, so who wants to be back in time leaves it to the queue's thread.
     if (own && queue_) queue_->drive(*this);
     std::unique_lock<std::mutex> lock(mutex_);
-    const Milliseconds limit = own ? timeout_ : timeout;
+    Milliseconds limit = own ? timeout_ : timeout;
     while (!cv_.wait_for(lock, limit, [this] { return completed_; })) {
         lock.unlock();
         if (!on_timeout) fail(c10::str("tutti: wait() ended after ", limit.count(), " ms, the operation has not"));
-        on_timeout();
+        limit = on_timeout();
         lock.lock();
     }
     unregister(*this);

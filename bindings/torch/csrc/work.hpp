@@ -51,8 +51,9 @@ class Work : public c10d::Work {
     /// The same before anybody else knows of the work, which takes no lock.
     void complete_unshared(std::exception_ptr error);
 
-    /// Set before others know of the work. Called when a wait was in vain: the work ends, or is about to.
-    std::function<void()> on_timeout;
+    /// Set before others know of the work. Called when a wait was in vain. Ends the work, unless it is about to end by
+    /// itself; returns how long to wait for that before it is called again.
+    std::function<Milliseconds()> on_timeout;
     int source = -1;  // of a receive
 
   private:

@@ -1,6 +1,8 @@
 """A rank of a group: every collective over tutti, beside Gloo's in the same process, or beside what all ranks' inputs
 give where Gloo has not got it. Ends with "rank r ok"."""
 import datetime
+import gc
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,10 @@ GLOO = dist.new_group(backend="gloo")
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 SHAPES = [(), (1,), (5,), (3, 7), (0,), (70000,)]
+
+
+class Memory(bytearray):
+    """Whose end can be seen."""
 
 
 def values(shape, dtype, salt=0):
@@ -306,6 +312,16 @@ def test_pairs():
         tensor = torch.zeros(4)
         never = dist.irecv(tensor, 0, tag=12)
         refused(lambda: never.wait(datetime.timedelta(milliseconds=30)), "tag 12", "rank 0")
+        # The next receive frees the memory of those that have given up.
+        memory = Memory(16)
+        gone = weakref.ref(memory)
+        never = dist.irecv(torch.frombuffer(memory, dtype=torch.float32), 0, tag=12)
+        refused(lambda: never.wait(datetime.timedelta(milliseconds=30)), "tag 12", "rank 0")
+        del never, memory
+        later = dist.irecv(tensor, 0, tag=12)
+        gc.collect()
+        assert gone() is None
+        refused(lambda: later.wait(datetime.timedelta(milliseconds=30)), "tag 12", "rank 0")
     dist.barrier()
 
 

@@ -67,7 +67,12 @@ class Torch(unittest.TestCase):
     def test_death_of_a_sender(self):
         status, output = spawn.run("trouble.py", 2, "pair")[0]
         self.assertEqual(status, 0, output)
-        self.assertIn("tutti: recv: ", output)
+        self.assertRegex(output, "tutti: recv: from rank 1 to rank 0, which are ranks 0 and 1 here: rank 0 .*died")
+
+    def test_stopped_sender(self):
+        status, output = spawn.run("trouble.py", 2, "stopped")[0]
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("tutti: recv: its timeout has passed: rank 1 has begun to send "), 2, output)
 
     def test_time_out(self):
         status, output = spawn.run("trouble.py", 2, "late")[0]

@@ -2,6 +2,7 @@
 torch_test.py."""
 import datetime
 import os
+import signal
 import sys
 import time
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 import tutti_torch  # noqa: F401  registers the backend
 
 KIND = sys.argv[1]
-dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=6 if KIND == "late" else 60))
+dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=6 if KIND in ("late", "stopped") else 60))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 
 
@@ -51,6 +52,19 @@ elif KIND == "pair":  # the peer of a receive dies
         tensor = torch.empty(1)
         dist.recv(tensor, SIZE - 1)
         says(lambda: dist.recv(tensor, SIZE - 1))
+elif KIND == "stopped":  # the peer of a receive stops in the middle of its message
+    message = torch.ones(16 << 20)
+    if RANK:
+        dist.send(torch.tensor([os.getpid()]), 0)
+        says(lambda: dist.send(message, 0))
+    else:
+        sender = torch.empty(1, dtype=torch.int64)
+        dist.recv(sender, 1)
+        time.sleep(1)  # the message has begun, and the rest of it waits for the receive
+        os.kill(int(sender), signal.SIGSTOP)
+        says(lambda: dist.recv(message, 1))
+        says(lambda: dist.recv(message, 1))
+        os.kill(int(sender), signal.SIGCONT)
 elif KIND == "late":  # a rank that does not come
     if RANK == SIZE - 1:
         time.sleep(9)

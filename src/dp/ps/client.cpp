@@ -5,6 +5,15 @@
 
 namespace tutti::dp::ps {
 
+namespace {
+
+/// Needs no memory: so few letters are in the string itself.
+Failure no_memory() {
+    return {tuttiSystemError, "out of memory"};
+}
+
+}  // namespace
+
 Client::Client(const Settings& settings, const Table& table, std::vector<Link> links, int device, BackendPtr callers)
     : settings_(settings),
       table_(table),
@@ -122,24 +131,35 @@ tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Ki
     request.values = values;
     request.after = written_after;
     request.round = pushes_[key].made + pushes;
-    for (const std::size_t part : table_.keys[key].parts) {
-        const PartPlace& place = table_.parts[part];
-        Server& s = server(static_cast<std::size_t>(place.server));
-        Letter letter{Header{kind}};
-        letter.header.part = static_cast<std::uint32_t>(part);
-        letter.header.ticket = last_;
-        letter.header.rate = rate_;
-        letter.header.unscale = unscale;
-        if (data != nullptr) {
-            letter.data = data + (pushes ? place.first * size_of(place.push_type) : place_of(part, true));
-            letter.bytes = pushes ? place.push_bytes() : Snapshot(settings_, place).bytes;
-            letter.after = read_after;
-            s.sending.emplace(last_, part);
+    try {
+        for (const std::size_t part : table_.keys[key].parts) {
+            const PartPlace& place = table_.parts[part];
+            Server& s = server(static_cast<std::size_t>(place.server));
+            Letter letter{Header{kind}};
+            letter.header.part = static_cast<std::uint32_t>(part);
+            letter.header.ticket = last_;
+            letter.header.rate = rate_;
+            letter.header.unscale = unscale;
+            if (data != nullptr) {
+                letter.data = data + (pushes ? place.first * size_of(place.push_type) : place_of(part, true));
+                letter.bytes = pushes ? place.push_bytes() : Snapshot(settings_, place).bytes;
+                letter.after = read_after;
+                s.sending.emplace(last_, part);
+            }
+            if (answered) s.awaited.emplace(last_, part);
+            request.left += static_cast<std::size_t>(data != nullptr) + static_cast<std::size_t>(answered);
+            s.letters.push_back(letter);
+            s.mail.notify_one();
         }
-        if (answered) s.awaited.emplace(last_, part);
-        request.left += static_cast<std::size_t>(data != nullptr) + static_cast<std::size_t>(answered);
-        s.letters.push_back(letter);
-        s.mail.notify_one();
+    } catch (...) {  // no memory: nothing of this request is left, and no server hears of it
+        for (const auto& s : servers_) {
+            const auto its = [&](const auto& one) { return one.first == last_; };
+            std::erase_if(s->letters, [&](const Letter& one) { return one.header.ticket == last_; });
+            std::erase_if(s->sending, its);
+            std::erase_if(s->awaited, its);
+        }
+        requests_.erase(last_);
+        throw;
     }
     pushes_[key].made += pushes;
     return last_;
@@ -174,13 +194,17 @@ void Client::wait(tuttiPsRequest_t number) {
 void Client::clock() {
     std::lock_guard lock(mutex_);
     if (leaving_) tutti::fail(tuttiInvalidUsage, "tuttiPsClock: this worker has left");
-    ++statistics_.clock;
-    if (settings_.only_sums()) return;
-    for (const auto& s : servers_) {
-        if (s->failure) continue;
-        s->letters.push_back({Header{Header::Kind::clock}});
-        s->mail.notify_one();
+    std::size_t told = 0;
+    try {
+        for (; told < servers_.size() && !settings_.only_sums(); ++told)
+            if (Server& s = *servers_[told]; !s.failure) s.letters.push_back({Header{Header::Kind::clock}});
+    } catch (...) {  // no memory: no server hears of it
+        while (told > 0)
+            if (Server& s = *servers_[--told]; !s.failure) s.letters.pop_back();
+        throw;
     }
+    ++statistics_.clock;
+    for (const auto& s : servers_) s->mail.notify_one();
 }
 
 void Client::set_learning_rate(double rate) {
@@ -191,7 +215,11 @@ void Client::set_learning_rate(double rate) {
 /// Notes that a send or an answer of a request has ended. Hold mutex_.
 void Client::end(std::uint64_t number, const std::optional<Failure>& error) {
     Request& request = requests_.at(number);
-    if (error && !request.error) request.error = error;
+    try {
+        if (error && !request.error) request.error = error;
+    } catch (const std::bad_alloc&) {
+        request.error = no_memory();
+    }
     if (--request.left > 0) return;
     Pushes& its = pushes_[request.key];
     if (request.values != nullptr && !request.error) its.summed = std::max(its.summed, request.round);
@@ -238,11 +266,11 @@ void Client::send_letters(Server& s) {
     std::unique_lock lock(mutex_);
     for (;;) {
         if (s.failure || s.closed) break;
-        if (s.letters.empty() && !s.mail.wait_for(lock, pause, [&] { return !s.letters.empty() || s.failure; }))
-            s.letters.push_back({Header{Header::Kind::beat}});
+        s.mail.wait_for(lock, pause, [&] { return !s.letters.empty() || s.failure; });
         if (s.failure) break;
-        const Letter letter = s.letters.front();
-        s.letters.pop_front();
+        const bool quiet = s.letters.empty();
+        const Letter letter = quiet ? Letter{Header{Header::Kind::beat}} : s.letters.front();
+        if (!quiet) s.letters.pop_front();
         lock.unlock();
         bool sent = true;
         try {
@@ -268,9 +296,15 @@ void Client::send_letters(Server& s) {
     s.sending.clear();
 }
 
-/// Ends the link with the exception that is being handled. Call in a catch block.
+/// Ends the link with the exception that is being handled, for whose words there may be no memory. Call in a catch
+/// block.
 void Client::hang_up(Server& s) {
-    fail(s, lost(s, caught().what()));
+    const Error why = caught();
+    try {
+        fail(s, lost(s, why.what()));
+    } catch (const std::bad_alloc&) {
+        fail(s, no_memory());
+    }
 }
 
 void Client::receive_answers(Server& s) {
@@ -350,10 +384,10 @@ bool Client::take(Server& s, const Header& header) {
 
 /// Aborts the link to a server. Its sender and receiver threads end the requests that were under way, when they do not
 /// use the callers' buffers any more.
-void Client::fail(Server& s, const Failure& failure) {
+void Client::fail(Server& s, Failure failure) {
     {
         std::lock_guard lock(mutex_);
-        if (!s.failure && !s.closed) s.failure = failure;
+        if (!s.failure && !s.closed) s.failure = std::move(failure);
     }
     s.mail.notify_all();
     ended_.notify_all();

@@ -56,6 +56,11 @@ class Client {
     /// update. Returns the request, for wait(). Throws, without any effect, if a server of the key has failed.
     tuttiPsRequest_t request(const char* function, std::size_t key, const void* gradient, void* values,
                              double unscale = 1);
+    /// Throws what a request() for a pull would throw now.
+    void check_pull(const char* function, std::size_t key) const {
+        std::lock_guard lock(mutex_);
+        check(function, key, false);
+    }
     // Starts to fetch or store the Snapshots of all parts of a key, in the order of the parts: snapshot_bytes(key)
     // bytes. Only where servers update. Otherwise as request().
     tuttiPsRequest_t fetch(const char* function, std::size_t key, std::byte* snapshots);
@@ -120,7 +125,7 @@ class Client {
     Failure said_by(Server& s, const Header& header);
     bool take(Server& s, const Header& header);
     void hang_up(Server& s);
-    void fail(Server& s, const Failure& failure);
+    void fail(Server& s, Failure failure);
     void end(std::uint64_t request, const std::optional<Failure>& error);
     /// The failure of a link. Never tuttiTimeout, after which a request can be made again.
     Failure lost(const Server& s, const char* words) const;

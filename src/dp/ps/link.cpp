@@ -11,6 +11,7 @@ namespace {
 tuttiConfig_t link_config(const Settings& s, const char* name) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = TUTTI_DEVICE_CPU;
+    config.blocking = 1;
     config.timeoutMs = s.timeoutMs;
     config.commName = name;
     return config;
@@ -20,10 +21,16 @@ tuttiConfig_t link_config(const Settings& s, const char* name) {
 void join_itself(const tuttiConfig_t& config, tuttiComm_t& workers, tuttiComm_t& servers) {
     tuttiUniqueId id;
     must(tuttiGetUniqueId(&id));
-    in_group([&] {
-        must(tuttiCommInitRankConfig(&workers, 2, id, 0, &config));
-        must(tuttiCommInitRankConfig(&servers, 2, id, 1, &config));
-    });
+    try {
+        in_group([&] {
+            must(tuttiCommInitRankConfig(&workers, 2, id, 0, &config));
+            must(tuttiCommInitRankConfig(&servers, 2, id, 1, &config));
+        });
+    } catch (...) {  // maybe before anybody has used the id: to join alone closes the place that it stands for
+        tuttiComm_t alone = nullptr;
+        if (tuttiCommInitRankConfig(&alone, 1, id, 0, &config) == tuttiSuccess) tuttiCommDestroy(alone);
+        throw;
+    }
 }
 
 }  // namespace

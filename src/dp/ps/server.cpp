@@ -42,6 +42,7 @@ Server::Server(const Settings& settings, const Table& table, int number, std::ve
 }
 
 void Server::start() {
+    threads_.reserve(static_cast<std::size_t>(settings_.threads) + 1);  // a thread that is not kept would be waited for
     for (int t = 0; t < settings_.threads; ++t)
         threads_.push_back(start_thread("tutti-ps-update", [this] { look_after_parts(); }));
     threads_.push_back(start_thread("tutti-ps-time", [this] { keep_time(); }));
@@ -110,7 +111,8 @@ void Server::stop() {
     idle_.wait(lock, [&] { return busy_ == 0; });
 }
 
-/// Fails this server, because an update has failed: sends the error to all workers, which then hang up.
+/// Fails this server, because an update has failed: sends the error to all workers, which then hang up. Where there is
+/// no memory for that, this server hangs up.
 void Server::fail(const Error& error) {
     {
         std::lock_guard lock(mutex_);
@@ -120,9 +122,13 @@ void Server::fail(const Error& error) {
     }
     idle_.notify_all();
     for (std::size_t w = 0; w < workers_.size(); ++w) {
-        Header header{Header::Kind::failure};
-        header.code = error.code();
-        answer(static_cast<int>(w), {header, {}, 0, words_of(error)});
+        try {
+            Header header{Header::Kind::failure};
+            header.code = error.code();
+            answer(static_cast<int>(w), {header, {}, 0, words_of(error)});
+        } catch (const std::bad_alloc&) {
+            hang_up(*workers_[w]);
+        }
     }
 }
 
@@ -133,10 +139,15 @@ void Server::receive_from(int number) {
     try {
         while (take(number, receive<Header>(w.link.up, to_worker))) {
         }
-        drop(number, false);
-        answer(number, {Header{Header::Kind::bye}, {}});
     } catch (...) {
         drop(number, true);
+        return;
+    }
+    drop(number, false);
+    try {
+        answer(number, {Header{Header::Kind::bye}, {}});
+    } catch (...) {
+        hang_up(w);
     }
 }
 
@@ -186,8 +197,12 @@ void Server::drop(int number, bool died) {
     }
     if (died) w.link.abort();
     w.changed.notify_all();
-    post_again(clocks_.drop(number));
-    if (settings_.only_sums()) post_to_all(Task::Kind::drop, number);
+    try {
+        post_again(clocks_.drop(number));
+        if (settings_.only_sums()) post_to_all(Task::Kind::drop, number);
+    } catch (...) {  // pulls may wait for it for ever
+        fail(caught());
+    }
     {
         std::lock_guard lock(mutex_);
         --live_;
@@ -279,10 +294,12 @@ void Server::post(std::size_t index, Task task) {
         part.mail.push_back(std::move(task));
         if (std::exchange(part.scheduled, true)) return;
     }
-    {
+    try {
         std::lock_guard lock(mutex_);
         ready_.push_back(index);
         ++busy_;
+    } catch (...) {  // nobody will look after this part, whose mail may be other workers', too
+        fail(caught());
     }
     mail_.notify_one();
 }
@@ -340,25 +357,29 @@ void Server::look_after_parts() {
     }
 }
 
-/// The loop of the timer thread. Eight times per time-out it sends beats, and refuses pulls that have waited too long.
+/// Sends beats, and refuses pulls that have waited too long.
+void Server::look_at_the_time() {
+    for (std::size_t w = 0; w < workers_.size(); ++w) answer(static_cast<int>(w), {Header{Header::Kind::beat}, {}, {}});
+    if (settings_.only_sums()) post_to_all(Task::Kind::expire, -1);
+    for (const Pull& pull : clocks_.expired(Clock::now())) {
+        const auto slow = clocks_.who_is_slowest();
+        refuse(
+            pull.worker, pull.ticket, pull.part,
+            Error(tuttiTimeout,
+                  text("the worker on rank %d is at clock %lld, and %lld, with a staleness of %d, is to wait for it: "
+                       "longer than %d ms",
+                       slow.worker < 0 ? -1 : settings_.worker_ranks[static_cast<std::size_t>(slow.worker)], slow.clock,
+                       pull.clock, settings_.staleness, settings_.timeoutMs)));
+    }
+}
+
+/// The loop of the timer thread, which looks at the time eight times per time-out.
 void Server::keep_time() {
     const auto period = std::chrono::milliseconds(std::max(1, settings_.timeoutMs / 8));
     std::unique_lock lock(mutex_);
     while (!time_.wait_for(lock, period, [&] { return closing_; })) {
         lock.unlock();
-        for (std::size_t w = 0; w < workers_.size(); ++w)
-            answer(static_cast<int>(w), {Header{Header::Kind::beat}, {}, {}});
-        if (settings_.only_sums()) post_to_all(Task::Kind::expire, -1);
-        for (const Pull& pull : clocks_.expired(Clock::now())) {
-            const auto slow = clocks_.who_is_slowest();
-            refuse(
-                pull.worker, pull.ticket, pull.part,
-                Error(tuttiTimeout,
-                      text("the worker on rank %d is at clock %lld, and %lld, with a staleness of %d, is to wait for "
-                           "it: longer than %d ms",
-                           slow.worker < 0 ? -1 : settings_.worker_ranks[static_cast<std::size_t>(slow.worker)],
-                           slow.clock, pull.clock, settings_.staleness, settings_.timeoutMs)));
-        }
+        shielded("the time-outs of a server", [&] { look_at_the_time(); });
         lock.lock();
     }
 }

@@ -90,6 +90,7 @@ class Server : private Answers {
     void post_again(const std::vector<Pull>& pulls);
     void post_to_all(Task::Kind kind, int worker);
     void look_after_parts();
+    void look_at_the_time();
     void keep_time();
     void fail(const Error& error);
 

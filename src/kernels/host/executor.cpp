@@ -88,8 +88,9 @@ void HostExecution::add_channel() {
     channels_.push_back(std::make_unique<HostChannel>(bound_, page_, channel, to, from));
 }
 
-void HostExecution::lay_out(const Job& job) {
+void HostExecution::lay_out() {
     const Program& program = bound_.program;
+    const Job& job = job_;
     const Rows* const rows = job.rows;
     TUTTI_ASSERT(rows == nullptr || (rows->input.size() == static_cast<std::size_t>(program.input_rows) &&
                                      rows->output.size() == static_cast<std::size_t>(program.output_rows)));
@@ -127,16 +128,21 @@ void HostExecution::lay_out(const Job& job) {
     layout_.streaming = stored * element >= streaming_bytes;
 }
 
-void HostExecution::start(const Job& job) {
+Job& HostExecution::take(const Job& job, const Rows* rows) {
     TUTTI_ASSERT(job.channels <= most_channels_);
     while (channels_.size() < static_cast<std::size_t>(job.channels)) add_channel();
     const bool like_the_last = job.block == job_.block && job.tile == job_.tile && job.count == job_.count &&
-                               job.type == job_.type && job.rows == nullptr && job_.rows == nullptr;
-    if (!like_the_last || layout_.lengths.empty()) lay_out(job);
+                               job.type == job_.type && rows == nullptr && job_.rows == nullptr;
     job_ = job;
+    job_.rows = rows;
+    if (!like_the_last || layout_.lengths.empty()) lay_out();
     if (scratch_.size() < layout_.scratch * channels_.size()) scratch_.resize(layout_.scratch * channels_.size());
+    return job_;
+}
+
+void HostExecution::begin() {
     int running = 0;
-    for (int channel = 0; channel < job.channels; ++channel) {
+    for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
         l.start(job_, layout_, scratch_.data() + static_cast<std::size_t>(channel) * layout_.scratch);
         if (!l.finished()) ++running;

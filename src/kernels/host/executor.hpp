@@ -46,7 +46,14 @@ class HostExecution {
 
     /// Begins a job, which moves no data yet. job.channels must not exceed most_channels(). The buffers must stay valid
     /// until the job is finished. Throws what connect throws.
-    void start(const Job& job);
+    void start(const Job& job) {
+        take(job, job.rows);
+        begin();
+    }
+    /// The same in two parts. In between, the caller may set the buffers, the scalar, `mappable` and the call of the
+    /// job that take() returns. rows: replaces job.rows.
+    Job& take(const Job& job, const Rows* rows);
+    void begin();
 
     /// Advances all channels as far as possible. Returns true if anything moved. Throws Error if a peer has called
     /// something else or has given up.
@@ -83,7 +90,7 @@ class HostExecution {
 
   private:
     void add_channel();
-    void lay_out(const Job& job);
+    void lay_out();
     bool progress_if_free(HostChannel& channel);
 
     BoundProgram bound_;

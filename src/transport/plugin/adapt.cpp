@@ -3,7 +3,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/os.hpp"
@@ -15,7 +17,7 @@ namespace {
 
 using abi::Result;
 
-/// The log function that plugins get. level: NCCL's: 2 is a warning, 5 a trace.
+/// The log function that plugins get, which are C and take no exceptions. level: NCCL's: 2 is a warning, 5 a trace.
 void log_for_plugin(int level, unsigned long, const char* file, int line, const char* format, ...) {
     const Level ours = level <= 2 ? Level::warn : level >= 5 ? Level::trace : Level::info;
     if (format == nullptr || !logs(ours)) return;
@@ -24,8 +26,9 @@ void log_for_plugin(int level, unsigned long, const char* file, int line, const 
     va_start(arguments, format);
     std::vsnprintf(said, sizeof said, format, arguments);
     va_end(arguments);
-    const std::string where = file == nullptr ? "" : std::string(file).substr(std::string(file).rfind('/') + 1);
-    log(ours, "network plugin, %s:%d: %s", where.c_str(), line, said);
+    const char* const folder_end = file == nullptr ? nullptr : std::strrchr(file, '/');
+    const char* const where = file == nullptr ? "" : folder_end == nullptr ? file : folder_end + 1;
+    log(ours, "network plugin, %s:%d: %s", where, line, said);
 }
 
 Result no_profile(void**, int, void*, std::int64_t, void*) {
@@ -60,17 +63,19 @@ class Adapted : public Plugin {
 
     std::shared_ptr<void> context() override {
         if constexpr (has_contexts) {
-            const std::lock_guard lock(start_mutex());
-            void* made = nullptr;
+            auto end = [finalize = t_.finalize,
+                        complaint = failure("finalize", "it returned an error")](void* context) {
+                const std::lock_guard lock(start_mutex());
+                if (finalize != nullptr && finalize(context) != abi::success) log(Level::warn, "%s", complaint.c_str());
+            };
             std::uint64_t id = 0;  // tells communicators apart; unlike NCCL's, it differs between ranks
             random_bytes(&id, sizeof id);
-            check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
-            const std::string complaint = failure("finalize", "it returned an error");
-            return {made, [finalize = t_.finalize, complaint](void* context) {
-                        const std::lock_guard again(start_mutex());
-                        if (finalize != nullptr && finalize(context) != abi::success)
-                            log(Level::warn, "%s", complaint.c_str());
-                    }};
+            void* made = nullptr;
+            {
+                const std::lock_guard lock(start_mutex());
+                check("init", t_.init(&made, id, &config_, log_for_plugin, no_profile));
+            }
+            return {made, std::move(end)};  // without the lock: if there is no memory for it, this calls end(made)
         } else {
             return nullptr;
         }

@@ -64,18 +64,18 @@ bool Frames::send() {
 
 const Frames::Frame* Frames::next(std::size_t& size) {
     in_.move();
-    while (here_ == 0 && in_.take(here_)) {
-        if (here_ > 1) break;
-        peer_ended_ |= here_ == 1;
-        here_ = 0;
+    while (!is_here_ && in_.take(here_)) {
+        is_here_ = here_ != 1;
+        if (is_here_) break;
+        peer_ended_ = true;
         ++next_in_;
     }
     size = here_;
-    return here_ == 0 ? nullptr : &arrived_[next_in_ % most];
+    return is_here_ ? &arrived_[next_in_ % most] : nullptr;
 }
 
 void Frames::done() {
-    here_ = 0;
+    is_here_ = false;
     const unsigned number = next_in_++ % most;
     if (!peer_ended_) expect(number);
 }

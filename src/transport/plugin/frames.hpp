@@ -39,8 +39,8 @@ class Frames {
     /// Moves queued frames. True if anything moved.
     bool send();
 
-    /// The oldest frame that has arrived and for which done() was not called. size: its bytes. nullptr if there is
-    /// none.
+    /// The oldest frame that has arrived and for which done() was not called. size: its bytes, whatever the plugin says
+    /// that they are, 0 too. nullptr if there is none.
     const Frame* next(std::size_t& size);
     /// Releases what next() has returned, and posts its buffer again.
     void done();
@@ -65,8 +65,9 @@ class Frames {
     Frame* const sent_;
     Frame* const arrived_;
     Requests out_, in_;
-    unsigned next_out_ = 0, next_in_ = 0;  // frames so far; modulo `most`, the index of the next
-    std::size_t here_ = 0;                 // bytes of the frame that next() returns; 0 if there is none
+    unsigned next_out_ = 0, next_in_ = 0;                     // frames so far; modulo `most`, the index of the next
+    std::size_t here_ = 0;                                    // bytes of the frame that next() returns
+    bool is_here_ = false;                                    // there is such a frame
     bool open_ = false, ended_ = false, peer_ended_ = false;  // ended_: say_end() was called
 };
 

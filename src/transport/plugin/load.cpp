@@ -45,6 +45,7 @@ std::shared_ptr<Plugin> load_one(const std::string& name, std::string& why) {
 
 std::shared_ptr<Plugin> load(const std::string& value) {
     std::istringstream names(value);
+    names.exceptions(std::ios::badbit);  // else a lack of memory would pass for the end of the list
     std::string name, why;
     for (int i = 0; i < most_files && std::getline(names, name, ',');) {
         if (name.empty()) continue;

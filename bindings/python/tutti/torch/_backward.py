@@ -86,6 +86,11 @@ class Pass:
         self._next = 0
         self._task = -1  # the pass that is on its way, as autograd counts them
 
+    @property
+    def is_under_way(self) -> bool:
+        """Outside of backward(): the last pass has ended in an exception."""
+        return self._task != -1
+
     def _ready(self, bucket: int, _: torch.Tensor) -> None:
         task = torch._C._current_graph_task_id()
         if self._task != task:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -59,6 +60,7 @@ class ParameterServer(Layer):
         self._changed = threading.Condition()
         self._steps = dict.fromkeys(range(self.comm.size), 0) if asynchronous else {}  # of those that have not closed
         self._failure: BaseException | None = None
+        self._closed = False
         self._pairs: dict[int, tutti.Communicator] = {}
         self._threads: list[threading.Thread] = []
         if asynchronous:
@@ -74,6 +76,8 @@ class ParameterServer(Layer):
             copies = {id(p): torch.nn.Parameter(p.detach().clone()) for of in self._flats.of for p in of}
             for group in self.optimizer.param_groups:
                 group["params"] = [copies[id(p)] for p in group["params"] if id(p) in copies]
+            # Of the model, as in one process: the copies' gradients are in use by the threads below.
+            self.optimizer.zero_grad = self.module.zero_grad  # type: ignore[method-assign]
             self._masters = _Flats([copies[id(p)] for of in self._flats.of for p in of])
         for worker in range(self.comm.size):
             if worker != self.server:
@@ -100,6 +104,7 @@ class ParameterServer(Layer):
                     pair.send(flat, 1)
         except BaseException as error:  # pylint: disable=broad-exception-caught # step() raises it
             self._failure = self._failure or error
+            pair.abort()  # the worker need not wait for an answer
         self._leave(worker)
 
     def _leave(self, worker: int) -> None:
@@ -140,6 +145,16 @@ class ParameterServer(Layer):
                 pair.recv(flat, 0)
             self._flats.unpack(gradients=False)
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """On every rank, with the same values, while no rank is in step()."""
+        said = super().load_state_dict(state_dict, strict, assign)
+        if self.asynchronous and self.serves:
+            with self._changed, torch.no_grad():
+                for masters, of in zip(self._masters.of, self._flats.of):
+                    for master, p in zip(masters, of):
+                        master.copy_(p)
+        return said
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise RuntimeError("tutti.torch: the server has lost a worker") from self._failure
@@ -157,8 +172,9 @@ class ParameterServer(Layer):
 
     def close(self) -> None:
         """Asynchronous: this rank makes no more steps. All ranks call it; then all have the server's parameters."""
-        if not self.asynchronous:
+        if not self.asynchronous or self._closed:
             return
+        self._closed = True
         if self.serves:
             self._leave(self.server)
             for thread in self._threads:

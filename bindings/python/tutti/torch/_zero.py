@@ -64,6 +64,16 @@ class _Unit:
             p.grad = view if self.gradients is not None else None
         return flat.view(self.rows.shape)
 
+    def forget(self) -> None:
+        """The gradients that have not been packed."""
+        if self.gradients is None:
+            for p in self.parameters:
+                p.grad = None
+        else:
+            self.gradients.zero_()
+            for p, view in zip(self.parameters, views(self.gradients, self.parameters)):
+                p.grad = view
+
     def add(self, gradient: torch.Tensor) -> None:
         """The mean of all ranks' gradients, of the part that this rank owns."""
         self.own.grad = gradient if self.own.grad is None else self.own.grad.add_(gradient)
@@ -100,6 +110,9 @@ class ZeRO(Layer):
         self._reduced: list[tuple[_Unit, torch.Tensor, tutti.Work[Any]]] = []
         self._pass = Pass([unit.parameters for unit in self._units], self._start, self._finish, self._drop)
         optimizer.register_step_post_hook(lambda *_: self._spread())
+        self._keeps = False  # p.grad has what passes in no_sync() have made
+        self._zero_parts = optimizer.zero_grad
+        optimizer.zero_grad = self.zero_grad  # type: ignore[method-assign]
         if stage == 3:
             self._watch_modules()
             for unit in self._units:
@@ -164,6 +177,7 @@ class ZeRO(Layer):
             self._reduced.append((unit, out, self.comm.reduce_scatter(unit.packed(), out=out, op="avg", async_=True)))
 
     def _finish(self) -> None:
+        self._keeps = not self._syncs
         reduced, self._reduced = self._reduced, []
         for unit, gradient, work in reduced:
             work.wait()
@@ -180,6 +194,15 @@ class ZeRO(Layer):
         if self.stage < 3:
             self._works += [self.comm.all_gather(unit.own.detach(), out=unit.rows, async_=True) for unit in self._units]
             self._wait()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the optimizer's zero_grad(), which calls it: also forgets what no_sync(), or a pass that has ended in an
+        exception, has left on this rank."""
+        self._zero_parts(set_to_none)
+        if self._keeps or self._pass.is_under_way:
+            self._keeps = False
+            for unit in self._units:
+                unit.forget()
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Between backward() and step(): the 2-norm of all gradients, which are scaled down to max_norm if it is more.
