@@ -346,6 +346,9 @@ TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
  * their own. */
 TUTTI_API tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device);
 
+/* Writes to memory of a GPU or of the CPU from memory of the CPU. Complete when it returns; it waits for no kernel. */
+TUTTI_API tuttiResult_t tuttiMemWrite(void* to, const void* from, size_t size);
+
 /* Registers memory of the caller's own.
  *
  * CPU communicators: makes it mappable like that of tuttiMemAlloc, from its first whole page to its last. Pages that
@@ -531,6 +534,18 @@ typedef struct tuttiWindow* tuttiWindow_t;
 TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size, tuttiWindow_t* win,
                                                 int winFlags);
 TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
+
+/* Where the caller's own kernels, on this rank's GPU, find all parts of a window: rank 0's at *first, rank r's r *
+ * *stride bytes further. *stride is a multiple of 4 GiB. The addresses are this rank's alone, and lead to the same
+ * memory on all ranks; they end when this rank deregisters the window. Who writes and reads there when is between the
+ * kernels, which order their accesses with fences of the system's scope; Tutti's operations see what comes before them
+ * on their stream.
+ *
+ * tuttiInvalidUsage if the window has none; the error says why. It takes: all ranks on GPUs that p2p joins, and
+ * TUTTI_GPU_VIRTUAL=1 (if so, tuttiCommHasAddresses sets *has to 1, else to 0); and parts in memory of
+ * tuttiMemAllocDevice that all begin at the same byte of their allocations. */
+TUTTI_API tuttiResult_t tuttiCommHasAddresses(tuttiComm_t comm, int* has);
+TUTTI_API tuttiResult_t tuttiCommWindowAddresses(tuttiComm_t comm, tuttiWindow_t win, void** first, size_t* stride);
 
 /* Copies `count` elements from localbuff to peer's part of the window, from byte peerWinOffset of it on, then raises
  * peer's signal sigIdx; count 0 only raises it. The put has ended when both are done or, to another host, on their way:

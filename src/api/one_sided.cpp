@@ -5,6 +5,7 @@
 #include "api/making.hpp"
 #include "api/numbered.hpp"
 #include "base/caught.hpp"
+#include "base/config.hpp"
 #include "transport/regions.hpp"
 #include "tutti/tutti.h"
 
@@ -222,6 +223,32 @@ tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win) {
             }
         windows().remove(win);
         if (trouble) throw Error(*trouble);
+    });
+}
+
+tuttiResult_t tuttiCommHasAddresses(tuttiComm_t comm, int* has) {
+    return guarded([&] {
+        if (has == nullptr) fail(tuttiInvalidArgument, "tuttiCommHasAddresses: has is NULL");
+        const CommunicatorPtr c = communicator(comm);
+        *has = config().gpu_virtual && c->gpu() != nullptr && c->windows().obstacle().empty() ? 1 : 0;
+    });
+}
+
+tuttiResult_t tuttiCommWindowAddresses(tuttiComm_t comm, tuttiWindow_t win, void** first, size_t* stride) {
+    const char* function = "tuttiCommWindowAddresses";
+    return guarded([&] {
+        if (first == nullptr || stride == nullptr)
+            fail(tuttiInvalidArgument, "%s: first is %p, stride is %p; both were expected", function,
+                 static_cast<void*>(first), static_cast<void*>(stride));
+        const OpenWindowPtr window = window_of(function, win, comm);
+        const Window* const open = window->window.get();
+        if (open == nullptr || !open->strip)
+            fail(tuttiInvalidUsage, "%s: the window has no addresses for users' kernels: %s", function,
+                 open == nullptr          ? window->obstacle.c_str()
+                 : open->no_strip.empty() ? "the communicator's ranks are on CPUs"
+                                          : open->no_strip.c_str());
+        *first = open->strip->part(0);
+        *stride = open->strip->stride();
     });
 }
 

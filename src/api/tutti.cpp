@@ -142,6 +142,20 @@ tuttiResult_t tuttiMemAllocDevice(void** ptr, size_t size, int device) {
     });
 }
 
+tuttiResult_t tuttiMemWrite(void* to, const void* from, size_t size) {
+    return guarded([&] {
+        if (size == 0) return;
+        if (to == nullptr || from == nullptr)
+            fail(tuttiInvalidArgument, "tuttiMemWrite: %zu bytes from %p to %p", size, from, to);
+        gpu::Gpus* const gpus = gpu::gpus();
+        const gpu::Pointee there = gpus != nullptr ? gpus->pointee(to) : gpu::Pointee{};
+        if (there.kind == gpu::Pointee::Kind::device)
+            gpus->upload(there.device, static_cast<std::byte*>(to), from, size);
+        else
+            std::memcpy(to, from, size);
+    });
+}
+
 tuttiResult_t tuttiMemFree(void* ptr) {
     return guarded([&] {
         if (ptr != nullptr && !gpu::free_for_user(ptr)) free_region(ptr);

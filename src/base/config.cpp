@@ -36,6 +36,10 @@ constexpr Variable table[] = {
      "Number of channels for large calls, 1 to 8; on GPUs an upper limit. 0: chosen by the cost model."},
     {"TUTTI_LANES", "0", "Deprecated name of TUTTI_CHANNELS, until version 0.2."},
     {"TUTTI_GPU_SMALL", "1", "0: small collectives on GPUs use the general kernel, not the one for small messages."},
+    {"TUTTI_GPU_VIRTUAL", "0",
+     "1: memory of tuttiMemAllocDevice and ncclMemAlloc on GPUs is virtual memory. Windows of it have addresses for "
+     "the kernels of users, as NCCL's interface for kernels needs them (docs/nccl.md). Large calls whose buffers lie "
+     "in it go through slots between processes, and between GPUs of a process."},
     {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",
      "1: work of this process's communicators on one GPU runs in the order in which it was launched. Applies to "
      "communicators of which one rank of the process is on that GPU."},
@@ -266,6 +270,7 @@ Config read_config() {
     c.gpu_queues = 8;
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
     c.gpu_small = read_int("TUTTI_GPU_SMALL", 0, 1) == 1;
+    c.gpu_virtual = read_int("TUTTI_GPU_VIRTUAL", 0, 1) == 1;
     c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");

@@ -7,6 +7,7 @@
 
 #include "base/caught.hpp"
 #include "base/peer_error.hpp"
+#include "comm/window_parts.hpp"
 #include "transport/net/direct_puts.hpp"
 
 namespace tutti {
@@ -32,20 +33,7 @@ const char* does(const OneSided& o) {
     return o.kind == OneSided::Kind::get ? "gets from" : "puts to";
 }
 
-bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
-    return places.info(a).process == places.info(b).process;
-}
-
 }  // namespace
-
-/// What a rank tells each other rank about its part of a window, and whether it could open it.
-struct Windows::Told {
-    WindowPart part;
-    gpu::Exposed exposed;
-    std::int32_t lacks;      // 1: a system resource, such as memory, is missing; 0: another trouble
-    std::int32_t symmetric;  // 1: the rank has promised symmetric use
-    char trouble[220];
-};
 
 std::string Windows::find_obstacle() const {
     for (Rank a = 0; a < ranks(); ++a)
@@ -109,20 +97,20 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
 
 /// What to tell the other ranks, by rank. why: the reason if this rank has no part.
 std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
-                                            std::optional<Error> why) {
+                                            std::optional<Error> why, Offer& offer) {
     const WindowPart part = window.parts[static_cast<std::size_t>(rank())];
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
-    gpu::Exposed exposed;
+    Told same{};
     try {
-        if (gpu_ != nullptr && !why) exposed = gpu_->boards().expose(buffer, bytes, &window.lent);
+        if (gpu_ != nullptr && !why) same = exposed(window, buffer, bytes, offer);
     } catch (...) {
         why = caught();
     }
     for (Rank r = 0; r < ranks(); ++r) {
         Told& told = mine[static_cast<std::size_t>(r)];
+        told = same;
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
-        told.exposed = exposed;
         told.symmetric = symmetric;
         if (gpu_ == nullptr && !why && r != rank() && !reaches_by_network(r) &&
             !connections_.linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
@@ -139,42 +127,11 @@ std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::s
     return mine;
 }
 
-/// On GPUs: maps the parts of ranks in other processes for this rank's kernels. Throws on all ranks if one of them
-/// can't.
-void Windows::map_parts(Window& window, const std::vector<Told>& all) {
-    std::string why;
-    for (Rank r = 0; r < ranks() && why.empty(); ++r) {
-        WindowPart& part = window.parts[static_cast<std::size_t>(r)];
-        if (part.bytes == 0 || is_same_process(connections_.places(), r, rank())) continue;
-        const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
-        try {
-            std::byte* const there = gpu_->neighbours().borrowers().open_now(r, exposed.loan);
-            part.where.offset = reinterpret_cast<std::uint64_t>(there + exposed.offset);
-        } catch (...) {
-            why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, caught().what());
-        }
-    }
-    std::vector<Told> mine(all);
-    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
-    exchange(mine);
-}
-
-/// Adds the window to symmetric_ if all ranks have promised it and messages can refer to all parts. All ranks decide
-/// alike.
-void Windows::keep_promise(const Window& window, void* buffer, const std::vector<Told>& all) {
-    const gpu::Budget& budget = gpu_->budget();
-    const bool good = std::ranges::all_of(all, [](const Told& told) {
-        return told.symmetric == 1 && told.part.bytes > 0 && told.exposed.loan.number < gpu::max_regions;
-    });
-    if (good && (budget.by_reference || budget.lends))
-        symmetric_.add(window,
-                       {static_cast<const std::byte*>(buffer), window.parts[static_cast<std::size_t>(rank())].bytes});
-}
-
 std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, bool symmetric,
                                             std::optional<Error> trouble) {
     std::shared_ptr<Window> window;
     std::vector<Told> mine;
+    Offer offer(connections_.session());
     try {
         window = std::make_shared<Window>();
         window->parts.resize(static_cast<std::size_t>(ranks()));
@@ -187,7 +144,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
         } catch (...) {
             trouble = caught();
         }
-        mine = tell_of(*window, buffer, bytes, symmetric, std::move(trouble));
+        mine = tell_of(*window, buffer, bytes, symmetric, std::move(trouble), offer);
     } catch (...) {  // the other ranks wait to be told
         with_caught([&](const Error& error) { faults_.fail(error); });
         if (window && !window->parts.empty()) close(*window);
@@ -196,7 +153,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
     try {
         const std::vector<Told> all = exchange(mine);
         for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
-        if (gpu_ != nullptr && !gpu_->budget().by_reference) map_parts(*window, all);
+        if (gpu_ != nullptr) map_parts(*window, all);
         if (gpu_ != nullptr) keep_promise(*window, buffer, all);
     } catch (...) {
         close(*window);

@@ -59,14 +59,18 @@ class Windows {
 
   private:
     struct Told;
+    class Offer;
     Rank rank() const { return connections_.rank(); }
     int ranks() const { return connections_.ranks(); }
     std::string find_obstacle() const;
     WindowPart open_part(std::size_t bytes);
     std::vector<Told> exchange(const std::vector<Told>& mine);
-    std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
-                              std::optional<Error> why);
+    Told exposed(Window& window, void* buffer, std::size_t bytes, Offer& offer) const;
+    std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric, std::optional<Error> why,
+                              Offer& offer);
     void keep_promise(const Window& window, void* buffer, const std::vector<Told>& all);
+    std::string strip_obstacle(const std::vector<Told>& all) const;
+    std::unique_ptr<const gpu::Strip> mapped_strip(const std::vector<Told>& all) const;
     void map_parts(Window& window, const std::vector<Told>& all);
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);

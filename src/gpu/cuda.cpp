@@ -13,6 +13,7 @@
 #include "gpu/cuda_capture.hpp"
 #include "gpu/cuda_context.hpp"
 #include "gpu/cuda_pointers.hpp"
+#include "gpu/cuda_virtual.hpp"
 #include "gpu/gpus.hpp"
 #include "kernels/cuda/interpret.hpp"
 
@@ -33,7 +34,7 @@ cudaStream_t stream_of(void* stream) {
 /// device, and nobody has tried on a GPU whether it tells this.
 constexpr std::uintptr_t captured = std::uintptr_t{1} << 63;
 
-class Cuda : public Gpus {
+class Cuda : public WithVirtualMemory {
   public:
     explicit Cuda(int count) : count_(count) {}
 
@@ -88,18 +89,10 @@ class Cuda : public Gpus {
         const NotCaptured capture;
         void* memory = nullptr;
         const cudaError_t result = cudaMalloc(&memory, bytes);
-        if (result == cudaErrorMemoryAllocation) {
-            std::size_t free = 0, total = 0;
-            cudaMemGetInfo(&free, &total);
-            cudaGetLastError();
-            fail(tuttiUnhandledCudaError, "GPU %d has no %zu bytes left for Tutti: %zu of its %zu MB are free", device,
-                 bytes, free >> 20, total >> 20);
-        }
+        if (result == cudaErrorMemoryAllocation) fail_full(device, bytes);
         check(result, "cudaMalloc");
         try {
-            const std::lock_guard lock(mutex_);
-            check(cudaMemsetAsync(memory, 0, bytes, own_stream(device)), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
+            zero(device, memory, bytes);
         } catch (...) {
             forget(cudaFree(memory));
             throw;
@@ -110,9 +103,10 @@ class Cuda : public Gpus {
         if_possible([&] {
             const OnDevice on(device);
             const NotCaptured capture;
-            forget(cudaFree(memory));
+            if (!free_virtual(memory)) forget(cudaFree(memory));
         });
     }
+
     std::byte* allocate_pinned(std::size_t bytes) override {
         const Somewhere here;
         const NotCaptured capture;
@@ -334,6 +328,11 @@ class Cuda : public Gpus {
     }
 
   private:
+    void zero(int device, void* memory, std::size_t bytes) override {
+        const std::lock_guard lock(mutex_);
+        check(cudaMemsetAsync(memory, 0, bytes, own_stream(device)), "cudaMemsetAsync");
+        check(cudaStreamSynchronize(own_stream(device)), "cudaStreamSynchronize");
+    }
     template <class Argument>
     static void start(int device, const void* kernel, dim3 grid, unsigned threads, const Argument& argument,
                       void* stream, const char* what) {

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "base/result.hpp"
+
 namespace tutti::gpu {
 
 #ifdef TUTTI_CUDA
@@ -27,7 +29,22 @@ const Found& found() {
 
 std::atomic<Gpus*> instead_of_them{nullptr};
 
+[[noreturn]] void no_virtual_memory() {
+    fail(tuttiUnhandledCudaError, "these GPUs have no virtual memory");
+}
+
 }  // namespace
+
+std::byte* Gpus::allocate_virtual(int, std::size_t&) {
+    no_virtual_memory();
+}
+Fd Gpus::descriptor_of(int, const std::byte*) {
+    no_virtual_memory();
+}
+std::byte* Gpus::map(int, std::span<const SharedAllocation>, std::size_t) {
+    no_virtual_memory();
+}
+void Gpus::unmap(int, std::byte*) noexcept {}
 
 Gpus* gpus() {
     if (Gpus* instead = instead_of_them.load(std::memory_order_acquire)) return instead;

@@ -4,49 +4,19 @@
 // Error(tuttiUnhandledCudaError), whose text names what failed.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
-#include "base/os.hpp"
 #include "base/types.hpp"
+#include "gpu/memory_types.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
 #include "kernels/cuda/small_plan.hpp"
 
 namespace tutti::gpu {
-
-using Uuid = std::array<std::uint8_t, 16>;
-
-struct DeviceInfo {
-    std::string name;
-    Uuid uuid{};
-    std::string address;     // PCI bus address: "0000:3b:00.0"
-    std::size_t memory = 0;  // in bytes
-    int multiprocessors = 0;
-    int blocks = 0;    // interpreter blocks that the device runs at the same time
-    bool mps = false;  // MPS is on: kernels of several processes run at the same time, not in turn
-};
-
-/// The memory that a pointer points into.
-struct Pointee {
-    enum class Kind { host, pinned, device, managed } kind = Kind::host;
-    int device = -1;
-    std::byte* base = nullptr;  // start of the allocation, for device memory; nullptr if unknown
-    std::size_t size = 0;       // bytes of the allocation
-    std::uint64_t id = 0;       // the allocation's id: a later allocation at the same address has another one
-    bool peers = true;          // kernels on other devices of this process can access it once peer access is enabled
-};
-
-/// A CUDA IPC handle: names an allocation to other processes.
-struct Handle {
-    std::array<std::byte, 64> bytes{};
-};
-
-/// When a GPU's kernels see a network adapter's write to the GPU's memory, counted from its completion on the host.
-enum class Arrival { at_once, after_flush, unsure };
 
 /// All GPUs of this machine. One instance serves the process and is never destroyed; any thread may call it.
 class Gpus {
@@ -64,6 +34,17 @@ class Gpus {
 
     virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed; share() takes it
     virtual void free(int device, std::byte* memory) noexcept = 0;
+
+    /// Virtual memory, zeroed. Rounds `bytes` up to whole pages. Kernels of all devices that reach this one can use it.
+    /// share() does not take it; free() does.
+    virtual std::byte* allocate_virtual(int device, std::size_t& bytes);
+    /// A descriptor of virtual memory, given by its first byte, for map().
+    virtual Fd descriptor_of(int device, const std::byte* memory);
+    /// Maps allocations of virtual memory for kernels of `device`, one every `stride` bytes, until unmap(). Returns the
+    /// address of the first. They live as long as they are mapped somewhere.
+    virtual std::byte* map(int device, std::span<const SharedAllocation> all, std::size_t stride);
+    virtual void unmap(int device, std::byte* first) noexcept;
+
     virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; mapped on all devices, see seen()
     virtual void free_pinned(std::byte* memory) noexcept = 0;
     /// Pins whole pages of host memory and maps them for kernels of all devices, until unpin(). None of the pages may

@@ -29,35 +29,36 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
         return refuse(ncclInvalidArgument,
                       "ncclCommWindowRegister: flags are " + std::to_string(flags) + "; 0 to 3 was expected");
     if (window == nullptr) return refuse(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-    std::unique_ptr<ncclWindow_vidmem> made(new (std::nothrow) ncclWindow_vidmem(buffer));
-    if (!made) return refuse(ncclSystemError, "out of memory");
-    const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
-    const ncclResult_t result =
-        converted(tuttiCommWindowRegister(inner(comm), buffer, size, &made->inner, TUTTI_WIN_BEST_EFFORT | promise));
-    if (result != ncclSuccess) return result;
-    if (made->inner == nullptr) await_group(*made);
-    *window = made.release();
-    return result;
+    *window = nullptr;
+    return if_memory([&] {
+        auto made = std::make_shared<Window>();
+        made->comm = comm;
+        made->base = static_cast<std::byte*>(buffer);
+        made->bytes = size;
+        const int promise = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 ? TUTTI_WIN_COLL_SYMMETRIC : 0;
+        return register_window(std::move(made), TUTTI_WIN_BEST_EFFORT | promise, [window](ncclWindow_t handle) {
+            *window = handle;
+            return ncclSuccess;
+        });
+    });
 }
 
 NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window)) {
-    if (window == nullptr) return ncclSuccess;
-    if (window->inner == nullptr) return give_back(window, "ncclCommWindowDeregister");
-    const ncclResult_t result = converted(tuttiCommWindowDeregister(inner(comm), window->inner));
-    if (result == ncclSuccess) delete window;
-    return result;
+    return window == nullptr ? ncclSuccess : deregister_window(comm, window);
 }
 
-NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t, ncclWindow_t window, void** pointer)) {
+NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t, ncclWindow_t handle, void** pointer)) {
+    const Window* const window = find_window(handle);
     if (window == nullptr || pointer == nullptr)
-        return refuse(ncclInvalidArgument, "ncclWinGetUserPtr: an argument is NULL");
+        return refuse(ncclInvalidArgument, "ncclWinGetUserPtr: win is no window, or outUserPtr is NULL");
     *pointer = window->base;
     return ncclSuccess;
 }
 
 NCCL_API(ncclResult_t, ncclPutSignal,
-         (const void* local, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset,
+         (const void* local, size_t count, ncclDataType_t type, int peer, ncclWindow_t handle, size_t offset,
           int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream)) {
+    const Window* const window = find_window(handle);
     return converted(tuttiPutSignal(local, count, converted(type), peer, window == nullptr ? nullptr : window->inner,
                                     offset, signal, context, flags, inner(comm), stream));
 }

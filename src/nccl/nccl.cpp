@@ -23,15 +23,22 @@ thread_local std::string refused;
 struct Group {
     int depth = 0;
     OfGroup* unmade = nullptr;  // what it makes when it ends, by OfGroup::next
+    std::vector<std::function<ncclResult_t(ncclResult_t)>> unfinished;
 };
 thread_local Group group;
 
-/// The group has ended with `result`.
-void settle(ncclResult_t result) {
+/// The group has ended with `result`. Returns that, or why something in it could not be finished.
+ncclResult_t settle(ncclResult_t result) {
     while (OfGroup* const handle = group.unmade) {
         group.unmade = handle->next;
         handle->failed = result;
     }
+    ncclResult_t first = result;
+    for (const auto& finish : std::exchange(group.unfinished, {})) {
+        const ncclResult_t its = finish(result);
+        if (its != ncclSuccess && (first == ncclSuccess || first == ncclInProgress)) first = its;
+    }
+    return first;
 }
 
 tuttiUniqueId converted(const ncclUniqueId& id) {
@@ -79,6 +86,16 @@ ncclResult_t refuse(ncclResult_t result, std::string why) {
 
 const std::string& refusal() {
     return refused;
+}
+
+ncclResult_t begin_and_finish(const std::function<ncclResult_t()>& begin,
+                              std::function<ncclResult_t(ncclResult_t how)> finish) {
+    group.unfinished.reserve(group.unfinished.size() + 1);
+    const ncclResult_t result = begin();
+    if (result != ncclSuccess) return result;
+    if (group.depth == 0) return finish(result);
+    group.unfinished.push_back(std::move(finish));
+    return result;
 }
 
 ncclResult_t converted(tuttiResult_t result) {
@@ -284,7 +301,7 @@ NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
 
 NCCL_API(ncclResult_t, ncclGroupEnd, (void)) {
     const ncclResult_t result = converted(tuttiGroupEnd());
-    if (group.depth > 0 && --group.depth == 0) settle(result);
+    if (group.depth > 0 && --group.depth == 0) return settle(result);
     return result;
 }
 

@@ -1,6 +1,9 @@
 // What the files of libnccl.so.2 share: handles, conversions, and how functions are exported.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -14,6 +17,8 @@
 
 namespace tutti::nccl {
 
+class KernelWindows;
+
 /// A handle whose `inner` is written when the group ends in which it was made; if that stays NULL then, `failed` says
 /// why.
 struct OfGroup {
@@ -26,15 +31,43 @@ struct OfGroup {
 /// What an ncclComm_t points to.
 struct ncclComm : tutti::nccl::OfGroup {
     tuttiComm_t inner = nullptr;
-};
-
-struct ncclWindow_vidmem : tutti::nccl::OfGroup {
-    explicit ncclWindow_vidmem(void* memory) : base(memory) {}
-    void* base;
-    tuttiWindow_t inner = nullptr;
+    std::shared_ptr<tutti::nccl::KernelWindows> kernel_windows = nullptr;  // once kernels can reach a window's parts
+    ~ncclComm();
 };
 
 namespace tutti::nccl {
+
+/// What an ncclWindow_t stands for. The handle of a window whose parts kernels reach is an address on the GPU, where
+/// they find an ncclWindow_vidmem; that of any other is the address of this.
+struct Window {
+    ncclComm* comm = nullptr;
+    std::byte* base = nullptr;  // this rank's part
+    std::size_t bytes = 0;
+    tuttiWindow_t inner = nullptr;  // written when the group ends in which it was made
+    std::byte* first = nullptr;     // rank 0's part, for kernels of this rank; nullptr: they do not reach the parts
+    std::size_t stride = 0;         // from one rank's part to the next one's
+    bool owned = false;             // its memory is an ncclDevComm's, and is freed with it
+    ~Window();
+};
+
+// What follows may throw std::bad_alloc, and has done nothing then.
+
+/// The window behind a handle; nullptr if there is none.
+Window* find_window(ncclWindow_t handle);
+/// Registers a window and calls done(handle) once it is open: at once, or when the group ends. flags: those of Tutti.
+/// If done() refuses, so does this, and the window is deregistered.
+ncclResult_t register_window(std::shared_ptr<Window> window, int flags, std::function<ncclResult_t(ncclWindow_t)> done);
+ncclResult_t deregister_window(ncclComm_t comm, ncclWindow_t handle);
+/// Where kernels find the communicator's windows by the memory of this rank, an ncclDevCommWindowTable.
+ncclResult_t window_table(ncclComm& comm, void*& table);
+
+/// Whether kernels of the communicator's ranks can reach each other's memory, in windows of the right memory.
+bool has_addresses(const ncclComm* comm);
+
+/// Calls begin() and, if that succeeds, finish(how): at once or, inside of a group, when the outermost one has ended,
+/// with its result. Throws std::bad_alloc before it has called anything.
+ncclResult_t begin_and_finish(const std::function<ncclResult_t()>& begin,
+                              std::function<ncclResult_t(ncclResult_t how)> finish);
 
 /// Has the calling thread's group tell `handle` when it has ended without writing its inner handle.
 void await_group(OfGroup& handle);

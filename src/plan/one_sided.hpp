@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/types.hpp"
 #include "gpu/gpus.hpp"
+#include "gpu/strip.hpp"
 #include "transport/fifo.hpp"
 
 namespace tutti {
@@ -26,6 +28,8 @@ struct WindowPart {
 struct Window {
     std::vector<WindowPart> parts;  // by rank
     gpu::Pointee lent = {};         // on a GPU: this rank's allocation, if other processes have opened it
+    std::unique_ptr<const gpu::Strip> strip = nullptr;  // on GPUs, if all parts are virtual memory
+    std::string no_strip = {};                          // why there is none
 };
 
 /// A put, a get, a signal, or a wait for signals. Plain data; an Operation points to one, which its Batch keeps alive.

@@ -8,18 +8,19 @@
 #include "internal.hpp"
 
 namespace tutti::on_hosts {
-namespace {
-
-/// The handles of contexts are their devices: each has its primary one only.
-CUcontext handle_of(Device* device) {
-    return reinterpret_cast<CUcontext>(device);
-}
 
 CUresult in_driver(const std::function<CUresult()>& body) {
     const Lock lock = locked();
     if (thread().in_host_function) return CUDA_ERROR_NOT_PERMITTED;
     if (!machine().initialized || machine().pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
     return body();
+}
+
+namespace {
+
+/// The handles of contexts are their devices: each has its primary one only.
+CUcontext handle_of(Device* device) {
+    return reinterpret_cast<CUcontext>(device);
 }
 
 bool is_device(CUdevice device) {
@@ -160,17 +161,6 @@ CUresult stream_get_context(CUstream handle, CUcontext* out) {
     });
 }
 
-struct Entry {
-    const char* name;
-    void* function;
-};
-
-/// The types are checked against the driver's.
-template <class Function>
-Entry entry(const char* name, Function* function) {
-    return {name, reinterpret_cast<void*>(function)};
-}
-
 void* function_named(const char* name) {
     static const Entry all[] = {
         entry<decltype(cuDeviceGet)>("cuDeviceGet", device_get),
@@ -184,8 +174,9 @@ void* function_named(const char* name) {
         entry<decltype(cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange", get_handle_for_range),
         entry<decltype(cuStreamGetCtx)>("cuStreamGetCtx", stream_get_context),
     };
-    for (const Entry& e : all)
-        if (std::strcmp(e.name, name) == 0) return e.function;
+    for (const std::span<const Entry> some : {std::span<const Entry>(all), virtual_memory_functions()})
+        for (const Entry& e : some)
+            if (std::strcmp(e.name, name) == 0) return e.function;
     return nullptr;
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -146,7 +147,7 @@ struct Device {
 };
 
 struct Allocation {
-    enum class Kind { device, pool, opened, pinned, registered };
+    enum class Kind { device, pool, opened, mapped, pinned, registered };  // mapped: virtual memory
     Kind kind;
     std::byte* base;
     std::size_t bytes;
@@ -159,7 +160,18 @@ struct Allocation {
     unsigned opened = 0;      // so many times
     std::string handle = {};  // by which it was opened
     Traffic traffic = {};
-    bool on_device() const { return kind <= Kind::opened; }
+    CUmemGenericAllocationHandle physical = 0;  // of a mapped one
+    std::set<int> access = {};                  // the devices that have access to a mapped one
+    bool on_device() const { return kind <= Kind::mapped; }
+};
+
+/// What cuMemCreate makes. It lives as long as it has a handle or is mapped.
+struct Physical {
+    Fd fd;
+    std::size_t bytes;
+    int device;
+    bool imported, shareable;
+    int handles = 1, mappings = 0;
 };
 
 struct Machine {
@@ -173,8 +185,10 @@ struct Machine {
     std::map<const void*, std::pair<std::shared_ptr<const Graph>, OpRef>> executables;  // with the last launch
     std::vector<std::shared_ptr<Capture>> captures;
     std::map<std::byte*, Allocation> memory;
+    std::map<std::byte*, std::size_t> reserved;  // addresses for virtual memory: bytes by the first one
+    std::map<CUmemGenericAllocationHandle, Physical> physical;
     Traffic traffic = {};
-    unsigned long long last_id = 0, last_capture = 0;
+    unsigned long long last_id = 0, last_capture = 0, last_physical = 0;
     int flushes = 0;
     std::map<std::thread::id, std::string> waits;  // what threads of the host wait for
     std::thread::id copying;                       // waits in a copy of pageable memory: nobody else can call
@@ -267,5 +281,26 @@ void forget_mutants();
 const Allocation* allocation_at(const void* pointer);
 /// What kernels of the device can use.
 std::unique_ptr<ptx::Memory> reach_of(const Device& device);
+/// Adds it, by its first byte, which it returns.
+std::byte* keep(Allocation a);
+
+// driver.cpp
+
+struct Entry {
+    const char* name;
+    void* function;
+};
+/// The types are checked against the driver's.
+template <class Function>
+Entry entry(const char* name, Function* function) {
+    return {name, reinterpret_cast<void*>(function)};
+}
+/// Runs the body of a function of the driver under the lock.
+CUresult in_driver(const std::function<CUresult()>& body);
+
+// virtual_memory.cpp
+
+/// The driver's functions for virtual memory.
+std::span<const Entry> virtual_memory_functions();
 
 }  // namespace tutti::on_hosts

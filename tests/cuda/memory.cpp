@@ -25,12 +25,22 @@ const Allocation* allocation_at(const void* pointer) {
     return at < a.base + a.bytes ? &a : nullptr;
 }
 
+std::byte* keep(Allocation a) {
+    a.id = ++machine().last_id;
+    std::byte* const base = a.base;
+    machine().memory.insert_or_assign(base, std::move(a));
+    return base;
+}
+
 std::size_t allocations(int device) {
     const Lock lock = locked();
-    return static_cast<std::size_t>(std::ranges::count_if(machine().memory, [&](const auto& entry) {
+    const auto found = std::ranges::count_if(machine().memory, [&](const auto& entry) {
         const Allocation& a = entry.second;
         return device < 0 ? !a.on_device() : a.kind <= Kind::pool && a.device == device;
-    }));
+    });
+    const auto created = std::ranges::count_if(
+        machine().physical, [&](const auto& entry) { return !entry.second.imported && entry.second.device == device; });
+    return static_cast<std::size_t>(found + created);
 }
 
 Traffic traffic(const void* memory) {
@@ -50,7 +60,8 @@ void reset_traffic() {
 
 namespace {
 
-/// The device's own memory, that of peers it has access to, but for their pools, and the host's that is pinned.
+/// The device's own memory, that of peers it has access to, but for their pools, virtual memory that it has access to,
+/// and the host's that is pinned.
 class Reach : public ptx::Memory {
   public:
     explicit Reach(const Device& device) : device_(device) {}
@@ -58,7 +69,8 @@ class Reach : public ptx::Memory {
         const Lock lock = locked();
         const Allocation* const a = allocation_at(at);
         if (a == nullptr) return {};
-        const bool peers = a->kind == Kind::device && device_.peers.contains(a->device);
+        if (a->kind == Kind::mapped && !a->access.contains(device_.number)) return {};
+        const bool peers = a->kind == Kind::mapped || (a->kind == Kind::device && device_.peers.contains(a->device));
         if (a->on_device() && a->device != device_.number && !peers) return {};
         return {a->base, a->base + a->bytes};
     }
@@ -86,13 +98,6 @@ void poison(std::byte* memory, std::size_t bytes) {
     const std::size_t part = std::min(bytes, large);
     std::memset(memory, 0xcd, part);
     std::memset(memory + bytes - part, 0xcd, part);
-}
-
-std::byte* keep(Allocation a) {
-    a.id = ++machine().last_id;
-    std::byte* const base = a.base;
-    machine().memory.insert_or_assign(base, std::move(a));
-    return base;
 }
 
 void* allocate(Device& device, std::size_t bytes, Kind kind) {

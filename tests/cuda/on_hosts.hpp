@@ -25,6 +25,7 @@ struct Settings {
     bool mps = false;                           // says so: TUTTI_TEST_GPU_MPS=1
     bool dma_buf = false;                       // as harness/dma_buf.hpp makes them
     bool rdma_writes_ordered = false;           // else they take a flush
+    bool virtual_memory = true;                 // of which other processes can be given descriptors
     bool allocations_wait = false;              // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
     int connections = 0;     // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
     int wait_ms = 0;         // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes

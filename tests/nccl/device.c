@@ -1,8 +1,11 @@
 /* The host side of NCCL's interface for kernels, as frameworks compiled against nccl_device.h call it: teams and
  * properties of a communicator are told, and communicators for kernels refused, on CPU ranks. Exit code 0, or the line
- * that found something wrong. The declarations are those of nccl_device.h, which our header does not have. */
+ * that found something wrong. The declarations are those of nccl_device.h, which our header does not have. What ranks
+ * on GPUs get: tests/cuda/lsa_test.cpp. */
 #include <nccl.h>
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +13,22 @@
 typedef struct {
     int nRanks, rank, stride;
 } team_t;
+typedef struct {
+    uint32_t bufHandle;
+    int nBarriers;
+} barrier_t;
+typedef struct resource {
+    struct resource* next;
+    size_t bufferSize, bufferAlign;
+    uint32_t* outBufferHandle;
+    int ginSignalCount, ginCounterCount;
+    uint32_t *outGinSignalStart, *outGinCounterStart;
+} resource_t;
+typedef struct { /* of which the rest is 0 here */
+    size_t size;
+    unsigned int magic, version;
+    char rest[80];
+} requirements_t;
 typedef struct {
     size_t size;
     unsigned int magic, version;
@@ -24,7 +43,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t, properties_t*);
 ncclResult_t ncclDevCommCreate(ncclComm_t, const void*, void*);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t, size_t, int, void**);
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t, size_t, void**);
-ncclResult_t ncclLsaBarrierCreateRequirement(team_t, int, void*, void*);
+ncclResult_t ncclLsaBarrierCreateRequirement(team_t, int, barrier_t*, resource_t*);
 team_t ncclTeamWorld(ncclComm_t);
 team_t ncclTeamLsa(ncclComm_t);
 team_t ncclTeamRail(ncclComm_t);
@@ -69,28 +88,64 @@ static void teams_of(ncclComm_t comm, int rank, int ranks) {
     EXPECT(ncclTeamRankToWorld(comm, other, 1) == rank + 2);
 }
 
-static void refused(ncclComm_t comm, ncclWindow_t window) {
+static void refuses(ncclComm_t comm, const requirements_t* wanted, const char* why) {
     char made[256] = {0};
-    void* pointer = made;
-    EXPECT(ncclDevCommCreate(comm, made, made) == ncclInvalidUsage);
-    EXPECT(strstr(ncclGetLastError(comm), "nccl_device.h") != NULL);
+    EXPECT(ncclDevCommCreate(comm, wanted, made) == ncclInvalidUsage);
+    EXPECT(strstr(ncclGetLastError(comm), "nccl_device.h") != NULL && strstr(ncclGetLastError(comm), why) != NULL);
+}
+
+static void refused(ncclComm_t comm) {
+    requirements_t wanted = {sizeof wanted, 0xcafebeef, 23007, {0}};
+    char memory[4096];
+    ncclWindow_t window = NULL;
+    void* pointer = memory;
+    EXPECT(sizeof wanted == 96);
+    refuses(comm, &wanted, "TUTTI_GPU_VIRTUAL=1");
+    wanted.version = 22901;
+    refuses(comm, &wanted, "NCCL 2.29.1");
+    wanted.magic = 0;
+    refuses(comm, &wanted, "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER");
+    EXPECT(ncclDevCommCreate(comm, NULL, memory) == ncclInvalidArgument);
+    CALL(ncclCommWindowRegister(comm, memory, sizeof memory, &window, NCCL_WIN_DEFAULT));
     EXPECT(ncclGetPeerDevicePointer(window, 0, 0, &pointer) == ncclInvalidUsage && pointer == NULL);
+    EXPECT(strstr(ncclGetLastError(comm), "nccl_device.h") != NULL);
     EXPECT(ncclGetPeerDevicePointer(window, 0, 0, NULL) == ncclInvalidArgument);
-    pointer = made;
+    pointer = memory;
     EXPECT(ncclGetLsaMultimemDevicePointer(window, 0, &pointer) == ncclInvalidUsage && pointer == NULL);
-    EXPECT(ncclLsaBarrierCreateRequirement(ncclTeamLsa(comm), 1, made, made) == ncclInvalidUsage);
+    CALL(ncclCommWindowDeregister(comm, window));
+    EXPECT(ncclGetPeerDevicePointer(window, 0, 0, &pointer) == ncclInvalidArgument);
+}
+
+static void requirement(void) {
+    const team_t team = {5, 0, 1};
+    barrier_t barrier = {7, 7};
+    resource_t wanted;
+    memset(&wanted, -1, sizeof wanted);
+    CALL(ncclLsaBarrierCreateRequirement(team, 3, &barrier, &wanted));
+    EXPECT(barrier.nBarriers == 3 && wanted.bufferSize == 3 * (3 + 5) * 4 && wanted.bufferAlign == 4);
+    EXPECT(wanted.outBufferHandle == &barrier.bufHandle && wanted.next == NULL && wanted.ginSignalCount == 0);
+    EXPECT(ncclLsaBarrierCreateRequirement(team, -1, &barrier, &wanted) == ncclInvalidArgument);
+    EXPECT(ncclLsaBarrierCreateRequirement(team, 3, NULL, &wanted) == ncclInvalidArgument);
+}
+
+static void* alone(void* comm) {
+    refused(comm);
+    return NULL;
 }
 
 int main(void) {
     enum { ranks = 3 };
     ncclComm_t comms[ranks];
+    pthread_t threads[ranks];
     int r;
     CALL(ncclCommInitAll(comms, ranks, NULL));
     for (r = 0; r < ranks; ++r) {
         properties_of(comms[r], r, ranks);
         teams_of(comms[r], r, ranks);
-        refused(comms[r], NULL);
     }
+    requirement();
+    for (r = 0; r < ranks; ++r) EXPECT(pthread_create(&threads[r], NULL, alone, comms[r]) == 0); /* all register */
+    for (r = 0; r < ranks; ++r) EXPECT(pthread_join(threads[r], NULL) == 0);
     EXPECT(ncclLLA2ACalcSlots(3, 8) == 3 && ncclLLA2ACalcSlots(3, 9) == 6 && ncclLLA2ACalcSlots(0, 8) == 0);
     for (r = 0; r < ranks; ++r) CALL(ncclCommDestroy(comms[r]));
     printf("ok\n");

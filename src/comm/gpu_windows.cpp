@@ -1,0 +1,119 @@
+// How kernels reach the parts of windows: memory that other processes lend, or virtual memory in a strip.
+#include <algorithm>
+#include <cstring>
+
+#include "base/caught.hpp"
+#include "base/peer_error.hpp"
+#include "comm/window_parts.hpp"
+#include "gpu/memory.hpp"
+
+namespace tutti {
+namespace {
+
+bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
+    return places.info(a).process == places.info(b).process;
+}
+
+}  // namespace
+
+/// On GPUs: how peers reach this rank's part.
+Windows::Told Windows::exposed(Window& window, void* buffer, std::size_t bytes, Offer& offer) const {
+    Told told{};
+    const auto memory = bytes > 0 ? gpu::virtual_memory_at(buffer) : std::nullopt;
+    if (!memory || memory->device != gpu_->device()) {
+        told.exposed = gpu_->boards().expose(buffer, bytes, &window.lent);
+        return told;
+    }
+    told.allocated = memory->bytes;
+    told.begins = static_cast<std::uint64_t>(static_cast<std::byte*>(buffer) - memory->base);
+    if (bytes > memory->bytes - told.begins)
+        fail(tuttiInvalidArgument, "rank %d: the window at %p needs %zu bytes, its allocation ends after %zu", rank(),
+             buffer, bytes, memory->bytes - told.begins);
+    told.descriptor = offer.make(gpu_->gpus().descriptor_of(memory->device, memory->base));
+    return told;
+}
+
+/// On GPUs: why the parts can't be mapped as a strip; empty if they can. The same text on all ranks.
+std::string Windows::strip_obstacle(const std::vector<Told>& all) const {
+    const auto begin = std::ranges::find_if(all, [](const Told& told) { return told.part.bytes > 0; });
+    if (begin == all.end()) return "all ranks' parts are empty";
+    for (auto told = begin; told != all.end(); ++told) {
+        if (told->part.bytes == 0) continue;
+        const auto first = begin - all.begin(), other = told - all.begin();
+        if (told->descriptor == 0)
+            return text("rank %td's part is not in memory of tuttiMemAllocDevice under TUTTI_GPU_VIRTUAL=1", other);
+        if (told->begins != begin->begins)
+            return text("rank %td's part begins at byte %llu of its allocation, rank %td's at byte %llu", first,
+                        static_cast<unsigned long long>(begin->begins), other,
+                        static_cast<unsigned long long>(told->begins));
+    }
+    return "";
+}
+
+/// Fetches the descriptors of all parts and maps them.
+std::unique_ptr<const gpu::Strip> Windows::mapped_strip(const std::vector<Told>& all) const {
+    std::vector<gpu::SharedAllocation> allocations(all.size());
+    std::size_t begins = 0;
+    for (Rank r = 0; r < ranks(); ++r) {
+        const Told& told = all[static_cast<std::size_t>(r)];
+        if (told.part.bytes == 0) continue;
+        if (told.begins > told.allocated || told.part.bytes > told.allocated - told.begins)
+            fail_by(r, tuttiRemoteError, "rank %d tells of %llu bytes from byte %llu on of an allocation of %llu bytes",
+                    r, static_cast<unsigned long long>(told.part.bytes), static_cast<unsigned long long>(told.begins),
+                    static_cast<unsigned long long>(told.allocated));
+        Fd descriptor = connections_.session().fetch(r, told.descriptor, Clock::now() + timeout_);
+        allocations[static_cast<std::size_t>(r)] = {std::move(descriptor), told.allocated};
+        begins = told.begins;
+    }
+    return std::make_unique<const gpu::Strip>(gpu_->gpus(), gpu_->device(), allocations, begins);
+}
+
+/// On GPUs: maps the parts of ranks in other processes, or all as a strip, for this rank's kernels. Throws on all ranks
+/// if one of them can't.
+void Windows::map_parts(Window& window, const std::vector<Told>& all) {
+    window.no_strip = strip_obstacle(all);
+    if (!window.no_strip.empty()) {
+        if (gpu_->budget().by_reference) return;
+        const auto is_virtual = [](const Told& told) { return told.descriptor != 0; };
+        if (std::ranges::any_of(all, is_virtual))
+            fail(tuttiInvalidArgument, "%s: other processes can map the window's parts only if all are alike",
+                 window.no_strip.c_str());
+    }
+    std::string why;
+    try {
+        if (window.no_strip.empty()) window.strip = mapped_strip(all);
+    } catch (...) {
+        why = text("rank %d can't map the window's parts: %s", rank(), caught().what());
+    }
+    for (Rank r = 0; r < ranks() && why.empty(); ++r) {
+        WindowPart& part = window.parts[static_cast<std::size_t>(r)];
+        if (part.bytes == 0 || is_same_process(connections_.places(), r, rank())) continue;
+        const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
+        try {
+            std::byte* const there = window.strip
+                                         ? window.strip->part(r)
+                                         : gpu_->neighbours().borrowers().open_now(r, exposed.loan) + exposed.offset;
+            part.where.offset = reinterpret_cast<std::uint64_t>(there);
+        } catch (...) {
+            why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, caught().what());
+        }
+    }
+    std::vector<Told> mine(all);
+    for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
+    exchange(mine);
+}
+
+/// Adds the window to symmetric_ if all ranks have promised it and messages can refer to all parts. All ranks decide
+/// alike.
+void Windows::keep_promise(const Window& window, void* buffer, const std::vector<Told>& all) {
+    const gpu::Budget& budget = gpu_->budget();
+    const bool good = std::ranges::all_of(all, [&](const Told& told) {
+        return told.symmetric == 1 && told.part.bytes > 0 && told.exposed.loan.number < gpu::max_regions &&
+               (told.descriptor == 0 || (budget.by_reference && !budget.across));
+    });
+    if (good && (budget.by_reference || budget.lends))
+        symmetric_.add(window,
+                       {static_cast<const std::byte*>(buffer), window.parts[static_cast<std::size_t>(rank())].bytes});
+}
+
+}  // namespace tutti

@@ -1,0 +1,40 @@
+// What ranks tell each other when they open a window. For windows.cpp and gpu_windows.cpp alone.
+#pragma once
+
+#include "comm/windows.hpp"
+#include "gpu/boards.hpp"
+
+namespace tutti {
+
+/// What a rank tells each other rank about its part of a window, and whether it could open it.
+struct Windows::Told {
+    WindowPart part;
+    gpu::Exposed exposed;
+    std::uint64_t descriptor;  // key under which the part's allocation is offered; 0: it is no virtual memory
+    std::uint64_t allocated;   // bytes of that allocation
+    std::uint64_t begins;      // the part's first byte in it
+    std::int32_t lacks;        // 1: a system resource, such as memory, is missing; 0: another trouble
+    std::int32_t symmetric;    // 1: the rank has promised symmetric use
+    char trouble[220];
+};
+
+/// Offers the session's members a descriptor of virtual memory while it lives.
+class Windows::Offer {
+  public:
+    explicit Offer(Session& session) : session_(session) {}
+    ~Offer() {
+        if (key_ != 0) session_.withdraw(key_);
+    }
+    Offer(const Offer&) = delete;
+    std::uint64_t make(const Fd& fd) {
+        while (key_ == 0) random_bytes(&key_, sizeof key_);
+        session_.offer(key_, fd);
+        return key_;
+    }
+
+  private:
+    Session& session_;
+    std::uint64_t key_ = 0;
+};
+
+}  // namespace tutti
