@@ -77,8 +77,8 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
             nullptr};
 }
 
-/// Makes a plan's call what messages carry, for peers to compare with theirs. Puts collectives on the board, for peers to
-/// name if they differ.
+/// Makes a plan's call what messages carry, for peers to compare with theirs. Puts collectives on the board, for peers
+/// to name if they differ.
 void Communicator::announce(const Operation& o, Call& call) {
     RankPage& page = connections_.page();
     const bool collective = !o.is_pair();
