@@ -120,6 +120,8 @@ struct Call {
     }
 };
 
+static_assert(offsetof(Call, signature) == 0 && offsetof(Call, sequence) == 4, "see Call::number()");
+
 /// A Call that one thread sets and any thread or peer reads at any time, without a lock. A reader may get a mixture of
 /// two calls, so it serves for error texts only.
 class SharedCall {

@@ -100,6 +100,8 @@ void HostExecution::lay_out() {
     const auto row_of = [&](const Operand& slice) {
         return (slice.place == Place::input ? rows->input : rows->output)[static_cast<std::size_t>(slice.index)];
     };
+    layout_.lengths.clear();  // stays empty, and the next job lays out anew, if there is no memory for `at`
+    layout_.lengths.reserve(program.steps.size());
     layout_.at.clear();
     for (const Operand& o : program.operands) {
         const auto chunk = static_cast<std::size_t>(o.index);
@@ -108,7 +110,6 @@ void HostExecution::lay_out() {
         if (is_row(o)) at = rows != nullptr ? row_of(o).at : chunk / columns * job.count + chunk % columns * job.block;
         layout_.at.push_back(at * element);
     }
-    layout_.lengths.clear();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
         std::size_t length = std::min(job.block, job.count - begin);
