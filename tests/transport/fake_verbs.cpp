@@ -24,7 +24,7 @@ namespace {
 // One lock for all adapters: also what happens between the threads of both ends.
 std::mutex mutex;
 std::uint32_t last_key = 100, last_pair = 10;
-int since_cut = 0;
+int until_cut = 0;  // 0: to be drawn
 FakeVerbsTally tally;
 
 struct Queue : ibv_cq {
@@ -157,6 +157,15 @@ void break_off(Pair& pair) {
     put(pair.recv_cq, completion);
 }
 
+/// Whether this write, or read, is the one at which a connection breaks. Not always the same of each new connection's:
+/// then no message might ever come through.
+bool cuts_now() {
+    static std::minstd_rand random;
+    const int most = 2 * std::max<int>(fake_verbs().cut_every, 1) - 1;
+    if (until_cut <= 0 || until_cut > most) until_cut = std::uniform_int_distribution(1, most)(random);
+    return --until_cut == 0;
+}
+
 /// What a write comes to.
 ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     const ibv_sge& piece = request.sg_list[0];
@@ -170,8 +179,7 @@ ibv_wc_status carry_out(Pair& from, const ibv_send_wr& request) {
     if (immediate && --fake_verbs().frames < 0) return IBV_WC_RETRY_EXC_ERR;
     const auto found = pairs.find(from.peer);
     if (from.now == IBV_QPS_ERR) return IBV_WC_RETRY_EXC_ERR;
-    if ((immediate || reads) && fake_verbs().cuts > 0 && ++since_cut >= fake_verbs().cut_every) {
-        since_cut = 0;
+    if ((immediate || reads) && fake_verbs().cuts > 0 && cuts_now()) {
         --fake_verbs().cuts;
         from.now = IBV_QPS_ERR;
         if (found != pairs.end()) found->second->now = IBV_QPS_ERR;

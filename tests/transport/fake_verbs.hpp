@@ -39,7 +39,7 @@ struct FakeVerbs {
     Knob<int> gpu_registrations = 1000000;  // likewise, of GPU memory
     Knob<bool> late = false;                // what is written to GPU memory gets there with land() only
     Knob<int> frames = 1000000;             // writes with immediate before the network is cut
-    Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after so many more of them
+    Knob<int> cuts = 0, cut_every = 0;      // so many connections break, each after about so many more of them
     Knob<int> refusals = 0;                 // connections that are not made: no way to the peer is found
     Knob<bool> apart = false;               // requests take their time, and connections overtake each other
     Knob<bool> reads_wait = false;          // apart: reads of peers' memory are not carried out

@@ -56,6 +56,19 @@ TEST_CASE("failures that are far apart are each the first, and so are those afte
         failover.works();
         now += milliseconds(100);
     }
+    // The sender may hear of that only by the next connection.
+    Received theirs{};
+    for (int i = 0; i < 100; ++i) {
+        REQUIRE(failover.failed(now));
+        ++theirs.messages[i % 3];
+        failover.resume(theirs);
+        now += milliseconds(100);
+    }
+    for (int i = 0; i < 10; ++i, now += milliseconds(100)) {
+        REQUIRE(failover.failed(now));
+        failover.resume(theirs);  // nothing new
+    }
+    REQUIRE_FALSE(failover.failed(now + milliseconds(1)));
 }
 
 TEST_CASE("why a link is lost tells of the failures before that, unless something has come through since") {

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/caught.hpp"
@@ -247,15 +248,18 @@ void Background::ready() {
 
 void Background::serve_sockets() {
     bool again = true;
+    std::optional<milliseconds> next_try;
     {
         const auto lock = lock_.in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) again = links_.move() || !links_.arm();
         if (links_.owes()) {  // credits for puts, which the engine handles without the rank
             links_.settle();
-            links_.move();
+            again |= links_.move() || !links_.arm();
         }
+        next_try = links_.until_next_try();
     }
     wake(page_->wake_up);
+    if (next_try) look_later(std::max(*next_try, look_delay));  // nothing tells when it is due
     if (!again) return;
     (lock_.hangs_perhaps() ? aside_ : service_)->post([weak = self_] {
         if (const auto self = weak.lock()) self->ready();

@@ -26,8 +26,8 @@ void Channel::place(const DeviceSlots& slots) {
 bool Channel::resume(std::uint32_t got) {
     if (!can_have_finished(got)) return false;
     go_to(got);
-    told = released() - 1;
-    settle = true;
+    settle = told != first_message || released() != first_message;  // else the peer has sent nothing yet
+    if (settle) told = released() - 1;
     spots = {};  // their keys are of the failed endpoint's adapters
     posted = in.fifo->posted.load(std::memory_order_relaxed) - 1;
     spotted = received;

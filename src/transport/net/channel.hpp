@@ -70,7 +70,7 @@ struct Channel {
     bool send(Endpoint& endpoint, NetEndpoint* known, std::span<Endpoint* const> all = {});
     /// Whether the peer has not acknowledged all messages that were sent.
     bool under_way() const { return taken != out.fifo->released.load(std::memory_order_relaxed); }
-    /// A new endpoint, or new sockets, replace one that failed: sends again what the peer has not got, and all credits.
+    /// A new endpoint, or new sockets, replace one that failed: sends again what the peer has not got, and its credits.
     /// got: the messages that the peer says it has received. False if that can't be.
     bool resume(std::uint32_t got);
     /// Whether the peer can have released so many messages, in all.

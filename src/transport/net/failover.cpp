@@ -1,6 +1,7 @@
 #include "transport/net/failover.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tutti::net {
 namespace {
@@ -33,6 +34,11 @@ bool Failover::postpone(Deadline now) {
     if (now - since_ > limit_) return false;
     next_try_ = now + first_pause;
     return true;
+}
+
+void Failover::resume(const Received& theirs) {
+    if (std::memcmp(&theirs, &known_, sizeof theirs) != 0) works();
+    known_ = theirs;
 }
 
 std::string Failover::all_of(const std::string& why) const {

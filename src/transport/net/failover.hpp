@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/os.hpp"
+#include "transport/net/header.hpp"
 
 namespace tutti::net {
 
@@ -34,6 +35,9 @@ class Failover {
     bool postpone(Deadline now);
     /// A message or credit has come through.
     void works() { failing_ = false; }
+    /// What the peer has received, as it says over each new connection. If it differs from the time before, messages
+    /// have come through, even if the connection broke before their credit was back.
+    void resume(const Received& theirs);
     /// Why a link is lost, with the failure before that one.
     std::string all_of(const std::string& why) const;
 
@@ -41,6 +45,7 @@ class Failover {
     std::chrono::milliseconds limit_{}, pause_{};
     unsigned attempt_ = 0;
     std::uint64_t broken_ = 0;
+    Received known_{};                      // as of the last resume()
     std::string why_;                       // why the last endpoint failed
     bool failing_ = false;                  // failures follow each other, and nothing has come through in between
     Deadline since_{}, at_{}, next_try_{};  // the first of these failures, the last one; the next attempt

@@ -1,7 +1,5 @@
 #include "transport/net/healing.hpp"
 
-#include <cstring>
-
 namespace tutti::net {
 
 bool Healing::tear(Deadline now, const std::string& why, Clock::duration silent) {
@@ -26,8 +24,7 @@ bool Healing::begin(std::uint32_t round) {
 Healing::Mend Healing::resume(const Received& theirs, Deadline now) {
     whole_ = true;
     missed_.clear();
-    if (std::memcmp(&theirs, &known_, sizeof theirs) != 0) pace_.works();
-    known_ = theirs;
+    pace_.resume(theirs);
     return {std::chrono::duration_cast<std::chrono::milliseconds>(now - torn_at_), !std::exchange(mended_, true)};
 }
 

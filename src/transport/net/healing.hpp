@@ -74,8 +74,7 @@ class Healing {
         std::chrono::milliseconds took;
         bool first;  // of this link
     };
-    /// Ends healing. theirs: what the peer has received, checked. If it differs from the round before, messages have
-    /// come through, even if no credit has come back.
+    /// Ends healing. theirs: what the peer has received, checked.
     Mend resume(const Received& theirs, Deadline now);
     /// A message or credit has come through.
     void works() { pace_.works(); }
@@ -91,7 +90,7 @@ class Healing {
     Clock::duration silent_before_{};  // the silence before the last round; 0 if it was begun for another reason
     std::string why_, missed_, broken_by_;
     std::optional<Received> theirs_;  // what the peer has received, until take_theirs()
-    Received arriving_{}, known_{};   // the same while it arrives; as of the last resume()
+    Received arriving_{};             // the same while it arrives
 };
 
 }  // namespace tutti::net

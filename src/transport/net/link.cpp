@@ -139,6 +139,7 @@ void Ends::meet() {
     const unsigned attempt = failover_.attempt();
     if (offer.attempt != attempt || !channels_.resume(offer.received, attempt == 0))
         return lose("what it says of its connections can't be: it does not keep to the protocol");
+    failover_.resume(offer.received);
     endpoint_->meet(introduction_.meet());
     log(Level::info, "rank %d: messages with %s", self_, describe().c_str());
 }

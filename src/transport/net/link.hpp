@@ -62,9 +62,10 @@ class Ends : public Recipient {
     /// Opens the endpoint of net once a socket is there to introduce it. Returns it if it was opened now, else nullptr.
     NetEndpoint* introduce(std::chrono::milliseconds silence_limit, const Whereabouts& here);
     /// True if introduce() should be called: there is no endpoint, as the last one has failed, and a try is due.
-    bool wants_endpoint() const {
-        return net_ != nullptr && !endpoint_ && !end_.lost && !end_.in_peace && first_socket() != nullptr &&
-               failover_.due(Clock::now());
+    bool wants_endpoint() const { return lacks_endpoint() && failover_.due(Clock::now()); }
+    /// How long until it will be; nullopt: not before something arrives.
+    std::optional<std::chrono::milliseconds> until_next_try() const {
+        return lacks_endpoint() ? std::optional(failover_.pause(Clock::now())) : std::nullopt;
     }
     /// Whether messages go by an endpoint now.
     bool by_endpoint() const { return introduction_.met() && introduction_.known(); }
@@ -149,6 +150,9 @@ class Ends : public Recipient {
     tcp::Stream* first_socket() const { return end_.lost ? nullptr : sockets_.first(healing_.round() > 0); }
     void send_rare();
     void meet();
+    bool lacks_endpoint() const {
+        return net_ != nullptr && !endpoint_ && !end_.lost && !end_.in_peace && first_socket() != nullptr;
+    }
     bool tear(const std::string& why, Clock::duration ago = {});
     void resume(const Received& theirs);
     bool leave_endpoint(unsigned attempt, const std::string& why);

@@ -81,7 +81,7 @@ void Links::answer(tcp::Stream& stream, What what) {
 }
 
 bool Links::introduce(Ends& ends) {
-    const NetEndpoint* endpoint = ends.introduce(silence_limit_, here_);
+    NetEndpoint* const endpoint = ends.introduce(silence_limit_, here_);
     if (endpoint == nullptr) return false;
     const std::vector<int> descriptors = endpoint->fds();
     if (descriptors.empty()) return needs_.blind(), true;
@@ -91,6 +91,7 @@ bool Links::introduce(Ends& ends) {
     for (const int fd : descriptors)
         if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
             return ends.lose("the kernel does not watch another descriptor"), false;
+    endpoint->arm();  // from now on it is armed, or a descriptor is readable, or the rank polls
     return true;
 }
 
@@ -186,6 +187,13 @@ bool Links::by_endpoints() const {
 
 bool Links::pending() const {
     return std::ranges::any_of(ends_, &Ends::pending);
+}
+
+std::optional<std::chrono::milliseconds> Links::until_next_try() const {
+    std::optional<std::chrono::milliseconds> least;
+    for (const Ends* const ends : ends_)
+        if (const auto its = ends->until_next_try(); its && (!least || *its < *least)) least = its;
+    return least;
 }
 
 bool Links::owes() const {

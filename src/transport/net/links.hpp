@@ -69,6 +69,8 @@ class Links {
     /// Whether some link has this.
     bool pending() const;
     bool owes() const;
+    /// How long until some link tries another endpoint; nullopt: not before something arrives.
+    std::optional<std::chrono::milliseconds> until_next_try() const;
     /// Throws PeerError if a link was lost some time ago (so that the session can first say why), if a peer has refused
     /// a put or get, or after note_trouble().
     void check_lost() const;
