@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/caught.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -10,6 +11,11 @@
 #include "transport/numbering.hpp"
 
 namespace tutti {
+namespace {
+
+constexpr std::chrono::seconds time_to_map{1};  // a page that ranks can do without
+
+}  // namespace
 
 Connections::Connections(Neighbourhood here, SimilarRows<gpu::EndpointInfo> gpus, const Options& options)
     : options_(options),
@@ -71,6 +77,25 @@ std::unique_ptr<Link> Connections::make_link(const Transport& transport, Rank pe
     };
     return faulty(std::move(link), FaultPlan::parse(config().fault), static_cast<std::uint64_t>(rank() * 4096 + peer),
                   look);
+}
+
+RankPage* Connections::host_page() {
+    if (!first_here_) {
+        first_here_.emplace();
+        const EndpointInfo mine = here_.infos[static_cast<std::size_t>(rank())];
+        Rank first = 0;
+        while (here_.infos[static_cast<std::size_t>(first)].host != mine.host) ++first;
+        const EndpointInfo info = here_.infos[static_cast<std::size_t>(first)];
+        shielded("mapping the page of a host's first rank", [&] {
+            if (on_gpus() || (first != rank() && transport_to(first).needs_engine())) return;
+            if (info.process == mine.process)
+                *first_here_ = Arena::find(info.arena_key);
+            else
+                *first_here_ = Arena::map(here_.arena->layout(),
+                                          session().fetch(first, info.arena_key, Clock::now() + time_to_map));
+        });
+    }
+    return *first_here_ ? &(*first_here_)->page() : nullptr;
 }
 
 Peer& Connections::linked(Rank rank) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Connections {
     std::string last_call_of(Rank peer) const;
     std::string told_by(Rank peer) const;
 
+    /// The page of this host's first rank, which all ranks here can write to; nullptr if they can't, or some rank is on
+    /// a GPU. The first call may have to map it.
+    RankPage* host_page();
+
     /// The peer, with its link, which is made if there is none. Throws if the peer can't be reached.
     Peer& linked(Rank peer);
     /// The peer if there is a link with it, else nullptr.
@@ -109,7 +114,8 @@ class Connections {
     std::map<Rank, Peer> peers_;
     std::vector<std::unique_ptr<Sender>> for_all_;  // by channel
     std::vector<std::shared_ptr<Arena>> family_;
-    std::vector<std::atomic<const RankPage*>> pages_;  // by rank
+    std::vector<std::atomic<const RankPage*>> pages_;   // by rank
+    std::optional<std::shared_ptr<Arena>> first_here_;  // what host_page() lies in
 };
 
 }  // namespace tutti

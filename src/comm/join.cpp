@@ -303,7 +303,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     };
     planner_.emplace(std::move(tuner),
                      Planner::Site{rank(), order, gpu_ != nullptr, by_network,
-                                   [this](BoundProgram b, bool pair) { return prepare(std::move(b), pair); }});
+                                   [this](BoundProgram b, bool pair) { return prepare(std::move(b), pair); },
+                                   [this] { return connections_.host_page(); }});
     static std::once_flag noted;
     std::call_once(noted, [] {
         for (const std::string& name : unheeded()) log(Level::info, "%s is set; it means nothing here", name.c_str());

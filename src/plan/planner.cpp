@@ -13,14 +13,6 @@
 namespace tutti {
 namespace {
 
-/// A number for the algorithm, the same on all ranks: names are unique, and the ranks compared user algorithms when
-/// they met.
-std::uint32_t number_of(const Algorithm& algorithm) {
-    std::uint32_t hash = 0x811c9dc5u;  // FNV-1a
-    for (const char c : algorithm.name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193u;
-    return hash;
-}
-
 std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
     hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9e3779b1u;
     hash = (hash ^ static_cast<std::uint32_t>(value >> 32)) * 0x85ebca77u;
@@ -160,7 +152,10 @@ Plan Planner::make(const Question& q, const Operation& o) {
             tile(o.count, size_of(o.type), one_message, pair_limits(q.bytes, site_.by_network(o.root), platform()));
         plan.runs = executable(o, *plan.algorithm, false);
     } else {
-        const Candidate& chosen = tuner_->choose(q);
+        RankPage* const page = tuner_->decides_slowly() && site_.host_page ? site_.host_page() : nullptr;
+        std::optional<SharedDecisions> shared;
+        if (page != nullptr) shared.emplace(*page);
+        const Candidate& chosen = tuner_->choose(q, shared ? &*shared : nullptr);
         if (logs(Level::info) && announced_.insert(&chosen).second)
             log(Level::info,
                 "rank %d: %s of %zu bytes: %s, tiles of %zu bytes on %d channels by %d threads, %.3g us expected",

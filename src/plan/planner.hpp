@@ -46,6 +46,7 @@ class Planner {
         bool on_gpu;                                            // all programs are kept: captured graphs may use them
         std::function<bool(Rank)> by_network;                   // whether sends to it go over a network, not by a GPU
         std::function<Executable(BoundProgram, bool)> prepare;  // second argument: it is a send's or a receive's
+        std::function<RankPage*()> host_page = {};              // Connections::host_page(); empty: there is none
     };
     Planner(std::shared_ptr<Tuner> tuner, Site site);
 

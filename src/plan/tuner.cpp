@@ -71,6 +71,11 @@ std::shared_ptr<Tuner> Tuner::shared(Platform platform, Allowed allowed, bool re
     return made;
 }
 
+/// Where each rank has a core, all decide at the same time; among many ranks a decision is short.
+bool Tuner::decides_slowly() const {
+    return platform_.oversubscribed() && platform_.ranks <= rehearsed_ranks;
+}
+
 std::size_t Tuner::played() const {
     std::lock_guard lock(mutex_);
     std::size_t played = 0;
@@ -261,6 +266,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
     c.algorithm = s.algorithm;
     c.shape = s.shapes[q.altered];
     c.limits = limits;
+    c.rows = s.rows();
     c.tiling = c.tiling_of((q.bytes + rows - 1) / rows, 1);
     if (!c.tiling.in_lines) rates.message += rates.flag;
     Tiling moved = c.tiling;
@@ -396,18 +402,31 @@ void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) c
     std::rotate(sorted.begin(), best, best + 1);
 }
 
-const Candidate& Tuner::choose(const Question& q) {
-    const std::tuple key(key_of(q), std::bit_width(q.bytes), q.mappable, q.altered && limits_of(q).slices > 0);
-    std::lock_guard lock(mutex_);
+Candidate Tuner::decide(const Question& q) {
+    std::vector<Candidate> all = judge_all(q);
+    if (all.empty() || !all.front().refusal.empty())
+        fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(q.collective)).c_str(),
+             platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());
+    return std::move(all.front());
+}
+
+const Candidate& Tuner::choose(const Question& q, SharedDecisions* shared) {
+    const DecisionKey key(key_of(q), std::bit_width(q.bytes), q.mappable, q.altered && limits_of(q).slices > 0);
+    std::unique_lock lock(mutex_);
     const auto known = decided_.find(key);
     if (known != decided_.end()) return known->second;
     Question rounded = q;
     rounded.bytes = std::bit_floor(q.bytes);
-    std::vector<Candidate> all = judge_all(rounded);
-    if (all.empty() || !all.front().refusal.empty())
-        fail(tuttiInvalidUsage, "no algorithm can do %s among %d ranks%s%s", std::string(name_of(q.collective)).c_str(),
-             platform_.ranks, all.empty() ? "" : ": ", all.empty() ? "" : all.front().refusal.c_str());
-    return decided_.emplace(key, std::move(all.front())).first->second;
+    SharedDecisions::Duty duty;
+    std::optional<Candidate> theirs;
+    if (shared != nullptr) {
+        lock.unlock();
+        if (const auto decision = shared->ask(number_of(key), duty)) theirs = candidate_of(*decision, rounded);
+        lock.lock();
+    }
+    const Candidate& chosen = decided_.emplace(key, theirs ? std::move(*theirs) : decide(rounded)).first->second;
+    if (!theirs) duty.fulfil(decision_of(chosen));
+    return chosen;
 }
 
 }  // namespace tutti

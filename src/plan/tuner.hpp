@@ -1,12 +1,14 @@
 // Chooses the algorithm of a call, the size of its tiles and the number of channels (schedule/tiling.hpp): the cheapest
 // by the cost model (schedule/cost.hpp), corrected by what `tutti-tune` has measured on this machine, if it has. A
-// decision is a function of what all ranks know, so all ranks decide alike without exchanging a message.
+// decision is a function of what all ranks know, so all ranks decide alike without exchanging a message. Where they
+// outnumber cores, one rank of a host decides for all (shared_decisions.hpp).
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "algorithms/algorithms.hpp"
 #include "plan/allowed.hpp"
 #include "plan/platform.hpp"
+#include "plan/shared_decisions.hpp"
 #include "plan/tuning.hpp"
 
 namespace tutti {
@@ -23,6 +26,7 @@ struct Candidate {
     const Algorithm* algorithm = nullptr;
     std::string refusal;  // why it can't be used; if empty, what follows is valid
     TileShape shape;
+    int rows = 1;           // of the program that has the most
     TileLimits limits;      // the platform's, narrowed to the choice
     Tiling tiling;          // for the bytes asked about, in bytes
     Price price;            // for those bytes
@@ -37,6 +41,10 @@ struct Candidate {
         return t;
     }
 };
+
+/// A number for the algorithm, the same on all ranks: names are unique, and the ranks compared user algorithms when
+/// they met.
+std::uint32_t number_of(const Algorithm& algorithm);
 
 /// What decides how a call runs: calls with equal questions share a plan.
 struct Question {
@@ -70,13 +78,16 @@ class Tuner {
     ~Tuner();
 
     /// The best candidate. Sizes from one power of two to the next are decided alike. Valid as long as the tuner.
-    /// Throws tuttiInvalidUsage if no algorithm can do it.
-    const Candidate& choose(const Question& question);
+    /// Throws tuttiInvalidUsage if no algorithm can do it. shared: decisions of this host's ranks, all of which have an
+    /// equal platform; nullptr: none. If another rank has decided, of the price only `threads` is known.
+    const Candidate& choose(const Question& question, SharedDecisions* shared = nullptr);
 
     /// All algorithms that support the collective, the best first; those with a refusal last.
     std::vector<Candidate> candidates(const Question& question);
 
     const Platform& platform() const { return platform_; }
+    /// Whether a decision takes so long that ranks of one host had better share it.
+    bool decides_slowly() const;
 
     /// How many steps and switches were simulated for all decisions so far: a measure of their cost.
     std::size_t played() const;
@@ -105,6 +116,11 @@ class Tuner {
         bool by_reference = false, cached = false;
         Price price;
     };
+    using DecisionKey = std::tuple<Key, int, bool, bool>;  // with the power of two, mappable and altered
+    std::uint64_t number_of(const DecisionKey& key) const;
+    static Decision decision_of(const Candidate& candidate);
+    std::optional<Candidate> candidate_of(const Decision& decision, const Question& question) const;
+    Candidate decide(const Question& question);
     Candidate cut(const Subject& subject, const Question& question, const TileLimits& limits, LastTile& last) const;
     const char* objection(const Algorithm& algorithm, const Question& question) const;
 
@@ -115,7 +131,7 @@ class Tuner {
     const std::shared_ptr<const UserAlgorithms> own_;
     mutable std::mutex mutex_;  // guards the next two
     std::map<Key, std::vector<Subject>> subjects_;
-    std::map<std::tuple<Key, int, bool, bool>, Candidate> decided_;  // by power of two, mappable and altered
+    std::map<DecisionKey, Candidate> decided_;
 };
 
 }  // namespace tutti

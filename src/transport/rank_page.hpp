@@ -12,6 +12,7 @@
 namespace tutti {
 
 inline constexpr int board_entries = 8;
+inline constexpr std::size_t most_shared_decisions = 16;
 inline constexpr std::size_t most_windows = 512;  // that a rank has at the same time
 inline constexpr int signals_per_peer = 8;
 
@@ -23,6 +24,18 @@ struct alignas(64) Signals {
         raised[number].store(raised[number].load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
 };
+
+/// What one rank of a host has decided for all of them; only plan/shared_decisions.hpp uses it.
+struct alignas(64) SharedDecision {
+    std::atomic<std::uint64_t> question;  // 0: the entry is free
+    std::atomic<std::uint32_t> state;
+    std::uint32_t algorithm;
+    std::int32_t columns, message_chunks, sends_slices, rows;
+    std::uint64_t tile;
+    std::int32_t channels, threads;
+    double time;
+};
+static_assert(sizeof(SharedDecision) == 64);
 
 /// What a rank tells about itself to every rank that can see its memory.
 struct RankPage {
@@ -36,6 +49,7 @@ struct RankPage {
     SharedCall board[board_entries];                  // the last ones: collective number s is at s % board_entries
     std::atomic<std::uint64_t> freed;                 // grows when a region is freed in its process
     std::atomic<std::uint32_t> gates[most_windows];   // by window: the key under which peers may use its part
+    SharedDecision decisions[most_shared_decisions];  // of a host's first rank: those of all its ranks, who write them
 };
 
 /// How many threads of the rank are inside steps that touch peers' memory.

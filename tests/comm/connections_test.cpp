@@ -1,8 +1,16 @@
 // The links of a rank (Connections), without a communicator.
 #include "in_process.hpp"
 
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "api/handles.hpp"
 #include "base/config.hpp"
 #include "harness/catch.hpp"
+#include "harness/collective.hpp"
 
 using namespace tutti;
 using harness::connections_of;
@@ -32,6 +40,48 @@ TEST_CASE("a link is made when a peer is named first, and its FIFOs count as mem
     CHECK(mine.connection_to_all(0).sender != nullptr);  // which names everybody
     CHECK(mine.find(2) != nullptr);
 }
+
+TEST_CASE("the ranks of a host see the page of its first one") {
+    const Options options = Options::from(nullptr);
+    const auto all = connections_of(3, options);
+    for (const auto& rank : all) CHECK(rank->host_page() == &all[0]->page());
+}
+
+#ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
+TEST_CASE("processes that outnumber their cores share a decision") {
+    cpu_set_t cores;
+    REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
+    cpu_set_t one{};
+    for (std::size_t core = 0; CPU_COUNT(&one) == 0; ++core)
+        if (CPU_ISSET(core, &cores)) CPU_SET(core, &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.transport = "shm";
+    const auto sums = [](tuttiComm_t comm) {
+        float x = 1;
+        return tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess && x == 2;
+    };
+    tuttiComm_t comm = nullptr;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (tuttiCommInitRankConfig(&comm, 2, id, 1, &config) != tuttiSuccess || !sums(comm)) _exit(1);
+        const RankPage* const first = comm->comm->connections().host_page();
+        _exit(first != nullptr && first->decisions[0].question != 0 && first != &comm->comm->connections().page() ? 0
+                                                                                                                  : 2);
+    }
+    REQUIRE(tuttiCommInitRankConfig(&comm, 2, id, 0, &config) == tuttiSuccess);
+    CHECK(sums(comm));
+    const RankPage& page = comm->comm->connections().page();
+    CHECK(std::ranges::count_if(page.decisions, [](const auto& d) { return d.question != 0 && d.state == 1; }) == 1);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+    REQUIRE(sched_setaffinity(0, sizeof cores, &cores) == 0);
+}
+#endif
 
 TEST_CASE("what a peer last called is told as far as this rank sees it") {
     const Options options = Options::from(nullptr);

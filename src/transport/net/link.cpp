@@ -405,9 +405,8 @@ std::byte* Ends::begin_rare(const Header& h, const char*& why) {
         return healing_.place();
     }
     if (h.what != What::offer) return &no_body;
-    const bool by_tcp = used_ && net_ == nullptr;
     why = "this rank goes by tcp, and it does not: TUTTI_TRANSPORT must be the same on all ranks";
-    return by_tcp ? nullptr : introduction_.place();
+    return used_ && net_ == nullptr ? nullptr : introduction_.place();
 }
 
 void Ends::finish(const Header& h) {
