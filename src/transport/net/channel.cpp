@@ -153,11 +153,11 @@ void Channel::send_message(Endpoint& endpoint, NetEndpoint* known) {
     }
     Spot& spot = spots[index];
     const bool wanted = std::exchange(spot.turn, taken - 1) == taken;  // for this message, and no later one
-    const bool lands = known != nullptr && wanted && spot.place.bytes == h.bytes;
-    if (body == slot && !lands) return endpoint.queue(h, body);
+    const bool has_place = known != nullptr && wanted && spot.place.bytes == h.bytes;
+    if (body == slot && !has_place) return endpoint.queue(h, body);
     TUTTI_ASSERT(known != nullptr);
-    if (lands) h.what = What::landed, h.in_slot = 0;
-    known->put(h, body, slot, lands ? &spot.place : nullptr);
+    if (has_place) h.what = What::landed, h.in_slot = 0;
+    known->put(h, body, slot, has_place ? &spot.place : nullptr);
 }
 
 /// Sends the peer this rank's posted receives. True if it queued any.
@@ -253,15 +253,15 @@ std::byte* Channel::begin(const Header& h, const char*& why) {
 
 /// begin() for a message that says its number.
 std::byte* Channel::begin_early(const Header& h, const char*& why) {
-    const std::uint32_t number = h.signature;
+    const std::uint32_t its = h.signature;
     why = "it has sent a message twice, or more than there is room for";
-    if (later(received, number) || number - released() >= (h.in_slot == 1 ? slot_depth : fifo_depth)) return nullptr;
+    if (later(received, its) || its - released() >= (h.in_slot == 1 ? slot_depth : fifo_depth)) return nullptr;
     if (h.in_slot == 1 && h.bytes > in.stride) {
         why = "it has sent a message that is longer than a slot";
         return nullptr;
     }
-    if (!early->begin(number)) return nullptr;
-    return h.in_slot == 1 ? in.slots + number % slot_depth * in.stride : in.fifo->cells[number % fifo_depth].payload;
+    if (!early->begin(its)) return nullptr;
+    return h.in_slot == 1 ? in.slots + its % slot_depth * in.stride : in.fifo->cells[its % fifo_depth].payload;
 }
 
 /// Where this rank wants the next message of `in`, if it has so many bytes; nullptr: it has posted no such receive.
