@@ -57,6 +57,9 @@ struct Function {
 
 struct Block;
 
+/// What threads of a warp do together: those of the mask, without the ones that have gone.
+using Meeting = void (*)(const std::vector<Thread*>& there);
+
 /// A thread of a block, and the call of a function that it is in.
 struct Thread {
     std::uint64_t* registers = nullptr;
@@ -68,10 +71,12 @@ struct Thread {
     Dim at;
     std::uint32_t number = 0;
 
-    enum class State { running, at_barrier, done } state = State::running;
+    enum class State { running, at_barrier, in_warp, done } state = State::running;
     unsigned patience = 0;          // looks at flags until others have their turn
     std::int32_t vote_result = -1;  // the predicate that a barrier with votes sets
     bool vote = false;
+    Meeting meeting = nullptr;  // for which it waits in its warp
+    std::uint32_t members = 0;  // its mask
 
     struct Frame {
         const Function* function;

@@ -59,6 +59,70 @@ void barrier_with_votes(Thread& t, const Instruction& i) {
     t.block->all_vote = all;
 }
 
+unsigned lane_of(const Thread& t) {
+    return t.number % 32;
+}
+
+/// The last operand is the mask.
+template <Meeting meeting>
+void meet(Thread& t, const Instruction& i) {
+    t.members = get<std::uint32_t>(t, i, i.operands - 1);
+    if ((t.members >> lane_of(t) & 1) == 0) fault("a mask of threads, %#x, without the one that uses it", t.members);
+    t.meeting = meeting;
+    t.state = Thread::State::in_warp;
+}
+
+void warp_barrier(const std::vector<Thread*>& there) {
+    const Block& block = *there.front()->block;  // memory is in order for more threads than asked
+    if (block.weak != nullptr) block.weak->barrier();
+    if (block.races != nullptr) block.races->barrier();
+}
+
+/// operand: the result, the vote, the mask.
+enum class Vote { ballot, any, all, uni };
+template <Vote kind>
+void count_votes(const std::vector<Thread*>& there) {
+    std::uint32_t votes = 0, all = 0;
+    for (const Thread* t : there) {
+        all |= 1U << lane_of(*t);
+        if (truth(*t, t->next[-1], 1)) votes |= 1U << lane_of(*t);
+    }
+    const bool any = votes != 0, every = votes == all;
+    const std::uint32_t result = kind == Vote::ballot ? votes
+                                 : kind == Vote::any  ? any
+                                 : kind == Vote::all  ? every
+                                                      : every || !any;
+    for (Thread* t : there) t->registers[t->next[-1].operand[0]] = result;
+}
+
+/// operand: the result, a predicate that may be left out, the value, which lane, where lanes end, the mask.
+enum class From { up, down, bfly, idx };
+template <From kind>
+void shuffle(const std::vector<Thread*>& there) {
+    const auto operand = [](const Thread& t, int number) {
+        return get<std::uint32_t>(t, t.next[-1], t.next[-1].destinations + number);
+    };
+    std::uint32_t values[32] = {};
+    for (const Thread* t : there) values[lane_of(*t)] = operand(*t, 0);
+    for (Thread* t : there) {
+        const unsigned lane = lane_of(*t), b = operand(*t, 1) % 32, c = operand(*t, 2);
+        const unsigned segment = c >> 8 & 31, first = lane & segment, last = first | (c & 31 & ~segment);
+        const unsigned from = kind == From::up     ? lane - b
+                              : kind == From::down ? lane + b
+                              : kind == From::bfly ? lane ^ b
+                                                   : first | (b & ~segment);
+        const bool inside = kind == From::up ? static_cast<int>(from) >= static_cast<int>(last) : from <= last;
+        const Instruction& i = t->next[-1];
+        set<std::uint32_t>(*t, i, 0, values[inside ? from : lane]);
+        if (i.destinations > 1) t->registers[i.operand[1]] = inside;
+    }
+}
+
+/// Threads take turns: whenever one asks, the others stand.
+void active_mask(Thread& t, const Instruction& i) {
+    set<std::uint32_t>(t, i, 0, 1U << lane_of(t));
+}
+
 /// A word of several registers, and back: lower bits first. number: bits of each.
 void pack(Thread& t, const Instruction& i) {
     std::uint64_t word = 0;
@@ -82,19 +146,36 @@ void special(Thread& t, const Instruction& i) {
     set<std::uint32_t>(t, i, 0, values[which]);
 }
 void lane(Thread& t, const Instruction& i) {
-    const Dim& size = t.block->block;
-    set<std::uint32_t>(t, i, 0, (t.at.x + size.x * (t.at.y + size.y * t.at.z)) % 32);
+    set<std::uint32_t>(t, i, 0, lane_of(t));
+}
+void lanes_below(Thread& t, const Instruction& i) {
+    set<std::uint32_t>(t, i, 0, mask<std::uint32_t>(lane_of(t)));
 }
 void global_timer(Thread& t, const Instruction& i) {
     looked(t);
     set<std::int64_t>(t, i, 0, std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+Handler warp_of(const Opcode& o) {
+    if (o.front() == "activemask") return active_mask;
+    if (!has(o, "sync")) return nullptr;
+    if (o.back() == "b32" && has(o, "ballot")) return meet<count_votes<Vote::ballot>>;
+    if (o.back() == "b32" && has(o, "up")) return meet<shuffle<From::up>>;
+    if (o.back() == "b32" && has(o, "down")) return meet<shuffle<From::down>>;
+    if (o.back() == "b32" && has(o, "bfly")) return meet<shuffle<From::bfly>>;
+    if (o.back() == "b32" && has(o, "idx")) return meet<shuffle<From::idx>>;
+    if (has(o, "any")) return meet<count_votes<Vote::any>>;
+    if (has(o, "all")) return meet<count_votes<Vote::all>>;
+    return has(o, "uni") ? meet<count_votes<Vote::uni>> : nullptr;
+}
+
 }  // namespace
 
 Handler control_of(const Opcode& o) {
     const std::string& name = o.front();
+    if (name == "vote" || name == "shfl" || name == "activemask") return warp_of(o);
     if (name == "bar" || name == "barrier") {
+        if (has(o, "warp")) return meet<warp_barrier>;
         if (!has(o, "red")) return barrier;
         return has(o, "or") ? barrier_with_votes<false> : has(o, "and") ? barrier_with_votes<true> : nullptr;
     }
@@ -116,12 +197,13 @@ Form form_of(const Opcode& opcode, unsigned vector) {
     };
     const bool memory = among({"ld", "st", "atom", "red", "cvta", "fence", "membar"});
     const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap"});
-    form.run = control         ? control_of(opcode)
+    const bool warp = among({"vote", "shfl", "activemask"});
+    form.run = control || warp ? control_of(opcode)
                : name == "cvt" ? conversion_of(opcode)
                : memory        ? memory_of(opcode, vector)
                                : arithmetic_of(opcode);
     if (memory) form.memory = memory_order_of(opcode);
-    if (name == "ld") form.destinations = static_cast<std::uint8_t>(vector);
+    if (name == "ld" || name == "shfl") form.destinations = static_cast<std::uint8_t>(vector);
     if (control || among({"st", "red", "fence", "membar"})) form.destinations = control && has(opcode, "red") ? 1 : 0;
     return form;
 }
@@ -134,6 +216,7 @@ Handler special_of(const std::string& name) {
     for (std::size_t n = 0; n < std::size(names); ++n)
         if (name == names[n]) return handlers[n];
     if (name == "%laneid") return lane;
+    if (name == "%lanemask_lt") return lanes_below;
     if (name == "%globaltimer") return global_timer;
     return nullptr;
 }

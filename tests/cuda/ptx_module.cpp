@@ -421,6 +421,10 @@ class Decoder {
                 vector = i.operands - before;
             } else {
                 add(i, operand(), i.line);
+                if (opcode[0] == "shfl" && in_.take_if("|")) {
+                    add(i, operand(), i.line);
+                    vector = 2;
+                }
             }
             if (n == 0) first_operands_ = i.operands;
         }

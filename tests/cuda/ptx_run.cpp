@@ -48,6 +48,21 @@ void open_barrier(Block& block, std::vector<Thread>& threads) {
     if (block.races != nullptr) block.races->barrier();
 }
 
+/// Lets the threads of one's warp go on if all are where it is; whether they were.
+bool meet(std::vector<Thread>& threads, const Thread& one) {
+    std::vector<Thread*> there;
+    const std::size_t first = one.number / 32 * 32;
+    for (std::size_t lane = 0; lane < 32 && first + lane < threads.size(); ++lane) {
+        Thread& t = threads[first + lane];
+        if ((one.members >> lane & 1) == 0 || t.state == Thread::State::done) continue;
+        if (t.state != Thread::State::in_warp || t.meeting != one.meeting || t.members != one.members) return false;
+        there.push_back(&t);
+    }
+    one.meeting(there);
+    for (Thread* t : there) t->state = Thread::State::running;
+    return true;
+}
+
 /// Whose turn it is, and how long.
 class Turns {
   public:
@@ -155,6 +170,7 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
             }
             if (t.state == Thread::State::at_barrier) ++waiting;
         }
+        for (const Thread& t : threads) moved |= t.state == Thread::State::in_warp && meet(threads, t);
         if (block.weak != nullptr) block.weak->tick(!moved);
         if (left > 0 && waiting == left)
             open_barrier(block, threads);

@@ -227,6 +227,63 @@ TEST_CASE("votes, with threads that have gone") {
     CHECK(out == std::vector<std::uint32_t>{1, 1, 1, 1, 1, 1, 1, 9});
 }
 
+/// What instructions leave in %r1 of each thread.
+std::vector<std::uint32_t> by_thread(const std::string& body, unsigned threads) {
+    std::vector<std::uint32_t> out(threads, 0xdead);
+    run(kernel(body + "mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; st.global.u32 [%rd1], %r1;"), out, threads);
+    return out;
+}
+
+TEST_CASE("threads of a warp vote, also if some have gone, are elsewhere, or do so in two groups") {
+    std::vector<std::uint32_t> ballots(40, 0xffffff8), expected(8, 2);
+    ballots[0] = ballots[1] = ballots[2] = 0xdead;
+    for (unsigned t = 32; t < 40; ++t) ballots[t] = 0xff;
+    CHECK(by_thread("setp.lt.u32 %p1, %r0, 3; @%p1 ret; mov.u32 %r2, %laneid; setp.lt.u32 %p2, %r2, 28;"
+                    "vote.sync.ballot.b32 %r1, %p2, -1;",
+                    40) == ballots);
+    const std::string asked = "setp.lt.u32 %p1, %r0, 4; @%p1 bra LOW; setp.eq.u32 %p2, %r0, 5;\n",
+                      answered =
+                          "LOW: setp.lt.u32 %p2, %r0, 9; vote.sync.all.pred %p3, %p2, 15;\n"
+                          "END: selp.u32 %r1, 2, 3, %p3;";
+    CHECK(by_thread(asked + "vote.sync.any.pred %p3, %p2, 240; bra END;" + answered, 8) == expected);
+    for (unsigned t = 4; t < 8; ++t) expected[t] = 3;
+    CHECK(by_thread(asked + "vote.sync.uni.pred %p3, %p2, 240; bra END;" + answered, 8) == expected);
+    CHECK(by_thread("activemask.b32 %r2; setp.eq.u32 %p1, 1, 1; vote.sync.ballot.b32 %r3, %p1, %r2;"
+                    "sub.u32 %r1, %r2, %r3;",
+                    3) == std::vector<std::uint32_t>(3, 0));
+    CHECK_THROWS_WITH(by_thread("setp.eq.u32 %p1, 1, 1; vote.sync.any.pred %p2, %p1, 1;", 2),
+                      Catch::Matchers::Contains("a mask of threads, 0x1, without the one that uses it"));
+}
+
+TEST_CASE("threads of a warp give one another their values") {
+    const auto shuffled = [](const std::string& how) {
+        return by_thread("mad.lo.s32 %r2, %r0, 10, 5; shfl.sync." + how +
+                             ", -1; selp.u32 %r2, 1000, 0, %p1;"
+                             "add.s32 %r1, %r1, %r2;",
+                         8);
+    };
+    using Values = std::vector<std::uint32_t>;
+    CHECK(shuffled("idx.b32 %r1|%p1, %r2, 6, 31") == Values(8, 1065));
+    CHECK(shuffled("idx.b32 %r1|%p1, %r2, 1, 0x1c1f") == Values{1015, 1015, 1015, 1015, 1055, 1055, 1055, 1055});
+    CHECK(shuffled("up.b32 %r1|%p1, %r2, 2, 0") == Values{5, 15, 1005, 1015, 1025, 1035, 1045, 1055});
+    CHECK(shuffled("down.b32 %r1|%p1, %r2, 3, 0x1c1f") == Values{1035, 15, 25, 35, 1075, 55, 65, 75});
+    CHECK(shuffled("bfly.b32 %r1|%p1, %r2, 1, 31") == Values{1015, 1005, 1035, 1025, 1055, 1045, 1075, 1065});
+    CHECK(by_thread("shfl.sync.bfly.b32 %r1, %r0, 2, 31, 15;", 4) == Values{2, 3, 0, 1});
+    CHECK(by_thread("mov.u32 %r1, %lanemask_lt;", 33)[31] == 0x7fffffff);
+}
+
+TEST_CASE("a barrier of a warp waits for no other one") {
+    std::vector<std::uint32_t> out(64, 0);
+    // The second warp goes on when the first one has met, and the first lane sees what the last has stored.
+    run(kernel("mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; setp.ge.u32 %p1, %r0, 32; @%p1 bra WAIT;\n"
+               "st.global.u32 [%rd1], %r0; bar.warp.sync -1; ld.global.u32 %r1, [%rd0+124];\n"
+               "bar.warp.sync -1; add.s32 %r1, %r1, 1; st.release.gpu.u32 [%rd1], %r1; ret;\n"
+               "WAIT: ld.acquire.gpu.u32 %r1, [%rd1+-128]; setp.ne.u32 %p2, %r1, 32; @%p2 bra WAIT;\n"
+               "st.global.u32 [%rd1], %r1;"),
+        out, 64);
+    CHECK(out == std::vector<std::uint32_t>(64, 32));
+}
+
 TEST_CASE("functions have registers of their own") {
     const std::string twice =
         ".func (.param .b32 result) twice(.param .b32 number)\n{\n.reg .b32 %r<3>;\n"
