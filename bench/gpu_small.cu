@@ -1,6 +1,7 @@
 // gpu_small: where the time of a small all-reduce goes on one GPU. n ranks of one launch, `flat` in lines: time per
 // node of a graph, of an empty kernel, of the interpreter without steps, of the whole, and of the kernel of small
-// messages; and cycles between the phases of a block. Exits with 1 if a sum is wrong, 2 if there is no GPU.
+// messages; and cycles between the phases of a block. Exits with 1 if a sum is wrong, 2 if there is no GPU. With --few
+// it launches as little as shows whether it runs, for GPUs that are hosts.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -285,7 +286,7 @@ class Ranks {
 
 class Bench {
   public:
-    Bench() {
+    explicit Bench(bool few) : few_(few) {
         int count = 0;
         check(cudaGetDeviceCount(&count), "there is no GPU that CUDA can use");
         check(cudaGetDeviceProperties(&properties_, 0), "cudaGetDeviceProperties");
@@ -402,13 +403,14 @@ class Bench {
         cudaGraph_t graph;
         cudaGraphExec_t executable;
         last_record_ = nullptr;
+        if (few_) nodes = std::min(nodes, 2);
         check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         for (int i = 0; i < nodes; ++i) work();
         check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
         check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
         std::vector<double> times;
-        for (int round = 0; round < 7; ++round) {
-            constexpr int repeat = 30;
+        const int rounds = few_ ? 3 : 7, repeat = few_ ? 1 : 30;
+        for (int round = 0; round < rounds; ++round) {
             check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
             for (int i = 0; i < repeat; ++i) check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
             check(cudaEventRecord(end_, stream_), "cudaEventRecord");
@@ -448,6 +450,7 @@ class Bench {
         std::fflush(stdout);
     }
 
+    const bool few_;
     cudaDeviceProp properties_{};
     cudaStream_t stream_ = nullptr, side_ = nullptr;
     cudaEvent_t begin_ = nullptr, end_ = nullptr, plain_ = nullptr, edge_ = nullptr;
@@ -459,8 +462,13 @@ class Bench {
 }  // namespace
 }  // namespace tutti::gpu
 
-int main() {
-    tutti::gpu::Bench bench;
+int main(int argc, char** argv) {
+    const bool few = argc == 2 && std::strcmp(argv[1], "--few") == 0;
+    if (argc > 1 && !few) {
+        std::fprintf(stderr, "usage: gpu_small [--few]\n");
+        return 2;
+    }
+    tutti::gpu::Bench bench(few);
     bench.nodes();
     for (const int ranks : {1, 2, 8})
         for (const std::size_t bytes : {8u, 1024u, 8192u}) bench.of_ranks(ranks, bytes);

@@ -254,9 +254,10 @@ def small_messages(check):
     if not os.path.exists(program):
         check.skip(what, "this build has no gpu_small")
     elif check.only_on_gpus(what):
-        result = check.run(what, [program], 60)
+        command = [program] + (["--few"] if check.small else [])
+        result = check.run(what, command, 60)
         if result:
-            check.record("small.txt", what, result, [program])
+            check.record("small.txt", what, result, command)
     for n in (2, 8):
         what = f"bench: graph of {n} ranks by the interpreter, 8 B to 8 KiB"
         if check.only_on_gpus(what, "CPUs have no graphs"):

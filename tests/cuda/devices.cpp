@@ -247,6 +247,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
             case cudaDevAttrConcurrentKernels:
                 *value = 1;
                 break;
+            case cudaDevAttrClockRate:
+                *value = 1'000'000;  // kHz: what %clock counts
+                break;
             case cudaDevAttrMpsEnabled:
                 *value = settings.mps ? 1 : 0;
                 break;

@@ -44,6 +44,11 @@ void trap(Thread&, const Instruction&) {
     fault("a trap");
 }
 
+/// From no time at all to twice as long as it says: for the others' turns.
+void sleep(Thread& t, const Instruction&) {
+    t.patience = 0;
+}
+
 void barrier(Thread& t, const Instruction&) {
     t.state = Thread::State::at_barrier;
     t.vote_result = -1;
@@ -155,6 +160,11 @@ void global_timer(Thread& t, const Instruction& i) {
     looked(t);
     set<std::int64_t>(t, i, 0, std::chrono::steady_clock::now().time_since_epoch().count());
 }
+/// Of a GHz.
+template <class T>
+void cycles(Thread& t, const Instruction& i) {
+    set<T>(t, i, 0, static_cast<T>(std::chrono::steady_clock::now().time_since_epoch().count()));
+}
 
 Handler warp_of(const Opcode& o) {
     if (o.front() == "activemask") return active_mask;
@@ -184,6 +194,7 @@ Handler control_of(const Opcode& o) {
     if (name == "ret") return leave;
     if (name == "exit") return exit_thread;
     if (name == "trap") return trap;
+    if (name == "nanosleep") return sleep;
     return nullptr;
 }
 
@@ -196,7 +207,7 @@ Form form_of(const Opcode& opcode, unsigned vector) {
         return std::ranges::any_of(names, [&](const char* n) { return name == n; });
     };
     const bool memory = among({"ld", "st", "atom", "red", "cvta", "fence", "membar"});
-    const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap"});
+    const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap", "nanosleep"});
     const bool warp = among({"vote", "shfl", "activemask"});
     form.run = control || warp ? control_of(opcode)
                : name == "cvt" ? conversion_of(opcode)
@@ -217,6 +228,8 @@ Handler special_of(const std::string& name) {
         if (name == names[n]) return handlers[n];
     if (name == "%laneid") return lane;
     if (name == "%lanemask_lt") return lanes_below;
+    if (name == "%clock") return cycles<std::uint32_t>;
+    if (name == "%clock64") return cycles<std::uint64_t>;
     if (name == "%globaltimer") return global_timer;
     return nullptr;
 }

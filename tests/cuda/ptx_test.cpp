@@ -272,6 +272,19 @@ TEST_CASE("threads of a warp give one another their values") {
     CHECK(by_thread("mov.u32 %r1, %lanemask_lt;", 33)[31] == 0x7fffffff);
 }
 
+TEST_CASE("clocks go on, and a thread that sleeps lets the others go on") {
+    const std::string clocks =
+        "mov.u32 %r1, %clock; mov.u64 %rd1, %clock64; nanosleep.u32 5000; mov.u32 %r2, %clock;"
+        "mov.u64 %rd2, %clock64; ";
+    CHECK(value_of(clocks + "sub.u32 %r3, %r2, %r1;", "%r3") < 0x8000'0000);
+    CHECK(value_of(clocks + "sub.u64 %rd3, %rd2, %rd1;", "%rd3") < 0x8000'0000'0000'0000);
+    std::vector<std::uint32_t> out(1, 0);
+    run(kernel("setp.eq.u32 %p1, %r0, 1; @%p1 bra STORE; LOOK: ld.relaxed.gpu.u32 %r1, [%rd0]; nanosleep.u32 20;"
+               "setp.eq.u32 %p2, %r1, 0; @%p2 bra LOOK; ret; STORE: st.relaxed.gpu.u32 [%rd0], 1;"),
+        out, 2);
+    CHECK(out.front() == 1);
+}
+
 TEST_CASE("a barrier of a warp waits for no other one") {
     std::vector<std::uint32_t> out(64, 0);
     // The second warp goes on when the first one has met, and the first lane sees what the last has stored.

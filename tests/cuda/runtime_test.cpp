@@ -45,6 +45,12 @@ void finish_all() {
 
 }  // namespace
 
+TEST_CASE("attributes of a GPU") {
+    int value = 0;
+    CHECK((cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && value == 9));
+    CHECK((cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0) == cudaSuccess && value == 1'000'000));
+}
+
 TEST_CASE("a context is made where one is needed, and only there", "[contexts]") {
     restart({.devices = 3});
     on_another_thread([] {
