@@ -20,6 +20,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bootstrap/frame.hpp"
+#include "bootstrap/in_time.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
@@ -215,24 +216,44 @@ std::optional<Secret> secret_of_job() {
     return secret;
 }
 
-Address resolve(const char* variable, const std::string& host, int port) {
+struct Addresses {
+    int trouble = 0;
+    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> found{nullptr, freeaddrinfo};
+};
+
+Addresses addresses_of(const std::string& host, int flags) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_ADDRCONFIG;
-    int trouble = 0;
+    hints.ai_flags = AI_ADDRCONFIG | flags;
+    Addresses out;
     // A cluster's name server may not know a host yet that has just been started.
     for (int attempt = 0; attempt < 4; ++attempt) {
-        trouble = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-        if (trouble != EAI_AGAIN) break;
+        out.trouble = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+        if (out.trouble != EAI_AGAIN) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
-    if (trouble != 0)
+    if (out.trouble == 0) out.found.reset(found);
+    return out;
+}
+
+Address resolve(const char* variable, const std::string& host, int port) {
+    Addresses all = addresses_of(host, AI_NUMERICHOST);  // nobody has to be asked
+    if (!all.found) {
+        const int timeout_ms = config().init_timeout_ms;
+        auto said = in_time(std::chrono::milliseconds(timeout_ms), [host] { return addresses_of(host, 0); });
+        if (!said)
+            fail(tuttiTimeout,
+                 "environment variable %s is '%s', whose address this host's name service has not told within %d ms "
+                 "(TUTTI_INIT_TIMEOUT_MS): look at /etc/resolv.conf, or give the address itself",
+                 variable, host.c_str(), timeout_ms);
+        all = *std::move(said);
+    }
+    if (!all.found)
         fail(tuttiInvalidUsage, "environment variable %s is '%s', which has no address: %s", variable, host.c_str(),
-             gai_strerror(trouble));
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+             gai_strerror(all.trouble));
     // IPv4 before IPv6, so that all ranks choose the same.
-    Address address = Address::from(found->ai_addr);
-    for (const addrinfo* i = found; i != nullptr && address.family != Address::Family::ipv4; i = i->ai_next)
+    Address address = Address::from(all.found->ai_addr);
+    for (const addrinfo* i = all.found.get(); i != nullptr && address.family != Address::Family::ipv4; i = i->ai_next)
         if (i->ai_family == AF_INET) address = Address::from(i->ai_addr);
     address.port = static_cast<std::uint16_t>(port);
     return address;

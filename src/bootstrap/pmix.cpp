@@ -4,14 +4,17 @@
 #include <pmix.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "base/condition.hpp"
+#include "base/config.hpp"
 #include "base/os.hpp"
 #include "base/result.hpp"
+#include "bootstrap/in_time.hpp"
 
 namespace tutti::bootstrap {
 namespace {
@@ -82,7 +85,8 @@ class Client : public Pmix {
   public:
     explicit Client(const pmix_proc_t& self) : self_(self) {}
     ~Client() override {
-        if (process_ == getpid()) library().finalize(nullptr, 0);  // not in a forked child
+        // Not in a forked child, nor where it might wait for ever.
+        if (process_ == getpid() && !silent_) library().finalize(nullptr, 0);
     }
 
     Process process() override {
@@ -106,10 +110,8 @@ class Client : public Pmix {
         pass_fence(timeout);
         if (self_.rank == 0) return Bytes(mine.begin(), mine.end());
         const int seconds = 1 + static_cast<int>(timeout.count() / 1000);
-        const pmix_info_t in_time = directive(PMIX_TIMEOUT, seconds);
-        pmix_value_t* value = nullptr;
-        const pmix_proc_t first = peer(0);
-        check("PMIx_Get", library().get(&first, key.c_str(), &in_time, 1, &value));
+        const auto [status, value] = get(0, key, directive(PMIX_TIMEOUT, seconds), timeout);
+        check("PMIx_Get", status);
         if (value == nullptr || value->type != PMIX_BYTE_OBJECT)
             fail(tuttiSystemError, "rank 0 has left something else with PMIx than rank %u expected", self_.rank);
         const auto* const bytes = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
@@ -132,10 +134,29 @@ class Client : public Pmix {
                  status);
     }
 
-    std::optional<std::uint32_t> number(pmix_rank_t of, const char* key) const {
-        const pmix_proc_t p = peer(of);
-        pmix_value_t* value = nullptr;
-        if (library().get(&p, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) return std::nullopt;
+    /// What the server knows of a rank. Servers may ignore PMIX_TIMEOUT, so the time-out is kept here, too.
+    struct Got {
+        pmix_status_t status;
+        pmix_value_t* value;
+    };
+    Got get(pmix_rank_t of, const std::string& key, const std::optional<pmix_info_t>& limit,
+            std::chrono::milliseconds timeout) {
+        const auto got = in_time(timeout, [whose = peer(of), key, limit] {
+            Got out{};
+            out.status = library().get(&whose, key.c_str(), limit ? &*limit : nullptr, limit ? 1 : 0, &out.value);
+            return out;
+        });
+        if (got) return *got;
+        silent_ = true;
+        fail(tuttiTimeout,
+             "rank %u: PMIx's server has not answered PMIx_Get of %s within %lld ms "
+             "(TUTTI_INIT_TIMEOUT_MS)",
+             self_.rank, key.c_str(), static_cast<long long>(timeout.count()));
+    }
+
+    std::optional<std::uint32_t> number(pmix_rank_t of, const char* key) {
+        const auto [status, value] = get(of, key, std::nullopt, std::chrono::milliseconds(config().init_timeout_ms));
+        if (status != PMIX_SUCCESS || value == nullptr) return std::nullopt;
         std::optional<std::uint32_t> out;
         if (value->type == PMIX_UINT32) out = value->data.uint32;
         if (value->type == PMIX_UINT16) out = value->data.uint16;
@@ -162,6 +183,7 @@ class Client : public Pmix {
 
     const pmix_proc_t self_;
     const pid_t process_ = getpid();
+    std::atomic<bool> silent_{false};  // the server has not answered
 };
 
 }  // namespace
@@ -173,12 +195,22 @@ Pmix* Pmix::connect(std::string& why) {
         Connection() {
             why = library().why;
             if (!why.empty()) return;
-            pmix_proc_t self{};
-            const pmix_status_t status = library().init(&self, nullptr, 0);
-            if (status == PMIX_SUCCESS)
-                client = std::make_unique<Client>(self);
+            struct Begun {
+                pmix_proc_t self;
+                pmix_status_t status;
+            };
+            const int timeout_ms = config().init_timeout_ms;
+            const auto begun = in_time(std::chrono::milliseconds(timeout_ms), [] {
+                Begun b{};
+                b.status = library().init(&b.self, nullptr, 0);
+                return b;
+            });
+            if (!begun)
+                why = text("it has not answered PMIx_Init within %d ms (TUTTI_INIT_TIMEOUT_MS)", timeout_ms);
+            else if (begun->status == PMIX_SUCCESS)
+                client = std::make_unique<Client>(begun->self);
             else
-                why = text("PMIx_Init failed: %s (%d)", library().error_string(status), status);
+                why = text("PMIx_Init failed: %s (%d)", library().error_string(begun->status), begun->status);
         }
     };
     static auto& connection = *new Connection;

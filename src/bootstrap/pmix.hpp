@@ -25,11 +25,11 @@ class Pmix {
 
     /// The process' connection to its server. It is kept until the process exits, and finalised then: launchers take a
     /// process that exits without PMIx_Finalize for a failure, and one that has called it for gone. nullptr, with the
-    /// reason in `why`, if there is no server or no library.
+    /// reason in `why`, if there is no library, or no server that answers within TUTTI_INIT_TIMEOUT_MS.
     static Pmix* connect(std::string& why);
     virtual ~Pmix() = default;
 
-    /// Throws tuttiSystemError.
+    /// Throws tuttiTimeout, tuttiSystemError.
     virtual Process process() = 0;
 
     /// A broadcast from rank 0: returns rank 0's `mine` on all ranks. key: the same on all ranks, and a new one for

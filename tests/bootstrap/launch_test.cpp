@@ -1,14 +1,20 @@
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/caught.hpp"
 #include "base/result.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/launch.hpp"
 #include "bootstrap/pmix.hpp"
+#include "harness/skip.hpp"
 #include "support.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -17,6 +23,14 @@ extern "C" const char* __lsan_default_suppressions() {
     return "leak:libpmix.so";
 }
 #endif
+
+/// In the place of the C library's: nobody tells the address of one name.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
+    if (std::strcmp(host, "silent.invalid") == 0 && (hints->ai_flags & AI_NUMERICHOST) == 0)
+        for (;;) pause();
+    static const auto original = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+    return original(host, service, hints, found);
+}
 
 namespace tutti::test {
 namespace {
@@ -176,6 +190,38 @@ TEST_CASE("a server of PMIx that does not answer is needed only where nothing el
     CHECK(launch({"PMIX_NAMESPACE=slurm.pmix.5.0", "PMIX_RANK=2", "SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_NNODES=1",
                   "SLURM_STEP_ID=0", "SLURM_JOB_ID=5"})
               .rank == 2);
+}
+
+TEST_CASE("a server of PMIx that hears and does not answer is given up after the time-out") {
+    const Fd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof here;
+    REQUIRE(bind(server.get(), reinterpret_cast<const sockaddr*>(&here), size) == 0);
+    REQUIRE(listen(server.get(), 8) == 0);
+    REQUIRE(getsockname(server.get(), reinterpret_cast<sockaddr*>(&here), &size) == 0);
+    std::vector<std::string> variables = {
+        "PMIX_NAMESPACE=nobody",     "PMIX_RANK=0",          "TUTTI_INIT_TIMEOUT_MS=700",
+        "PMIX_SECURITY_MODE=native", "PMIX_GDS_MODULE=hash", "PMIX_BFROP_BUFFER_TYPE=PMIX_BFROP_BUFFER_NON_DESC"};
+    for (const char* version : {"2", "21", "3", "4", "41"})
+        variables.push_back(text("PMIX_SERVER_URI%s=nobody.0;tcp4://127.0.0.1:%u", version, ntohs(here.sin_port)));
+    RankProcess rank(variables);
+    const std::string said = rank.hear();
+    if (has(said, "this build of Tutti has no PMIx") || has(said, "libpmix.so.2")) return harness::skip("PMIx");
+    CHECK(has(said,
+              "PMIX_RANK is set, but the server that knows the other ranks can't be asked: it has not answered "
+              "PMIx_Init within 700 ms (TUTTI_INIT_TIMEOUT_MS)"));
+    CHECK(rank.hear() == "(gone)");
+}
+
+TEST_CASE("a name server that does not answer is given up after the time-out") {
+    RankProcess rank({"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=silent.invalid", "MASTER_PORT=29511",
+                      "TUTTI_INIT_TIMEOUT_MS=700", secret});
+    CHECK(has(rank.hear(), text("error %d environment variable MASTER_ADDR is 'silent.invalid', whose address this "
+                                "host's name service has not told within 700 ms",
+                                tuttiTimeout)));
+    CHECK(rank.hear() == "(gone)");
 }
 
 TEST_CASE("an environment that contradicts itself is refused by the variable's name") {
