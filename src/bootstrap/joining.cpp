@@ -73,19 +73,21 @@ bool Joining::goes_on() const {
 }
 
 void Joining::open_directory() {
+    const bool by_id = m_.rendezvous_.has(Rendezvous::comm_id);
     try {
         Directory::open(*m_.service_, m_.rendezvous_);
     } catch (const AddressTaken& e) {
         // If the Unix socket is taken, there is another rank 0 of this job, and its directory will say so.
         if (!e.address.is_local())
             fail(tuttiSystemError,
-                 "rank 0 can't open the place where the ranks meet: %s, which MASTER_ADDR and MASTER_PORT name, is "
-                 "taken "
-                 "by another program",
-                 e.address.text().c_str());
+                 "rank 0 can't open the place where the ranks meet: %s, which %s, is taken by another program",
+                 e.address.text().c_str(), by_id ? "NCCL_COMM_ID names" : "MASTER_ADDR and MASTER_PORT name");
     } catch (const Error& e) {
         fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
-             m_.rendezvous_.tcp ? " (MASTER_ADDR, MASTER_PORT)" : "", e.what());
+             !m_.rendezvous_.tcp ? ""
+             : by_id             ? " (NCCL_COMM_ID)"
+                                 : " (MASTER_ADDR, MASTER_PORT)",
+             e.what());
     }
 }
 

@@ -348,7 +348,7 @@ Identity Identity::at(const std::string& place) {
     const int port = to_number("NCCL_COMM_ID", place.substr(colon + 1), 1, 65535);
     const auto secret = secret_of_job();
     Rendezvous m;
-    m.flags = Rendezvous::rank0_opens;
+    m.flags = Rendezvous::rank0_opens | Rendezvous::comm_id;
     if (!secret || is_loopback_name(host))
         m.flags |= Rendezvous::one_host;
     else

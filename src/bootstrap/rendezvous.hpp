@@ -17,6 +17,7 @@ struct Rendezvous {
         tcp_only = 2,     // for tests: Unix sockets are used for descriptors only
         rank0_opens = 4,  // rank 0 opens the rendezvous when it joins, not the process that made the identity
         alone = 8,        // rank 0 of 1 without a launcher: there is nobody to meet
+        comm_id = 16,     // NCCL_COMM_ID names the place, not MASTER_ADDR and MASTER_PORT
     };
 
     std::uint16_t flags = 0;

@@ -293,6 +293,7 @@ TEST_CASE("a host's own name in NCCL_COMM_ID, which many systems map to the loop
     CHECK(Rendezvous::of(Identity::at("0x7f.1:29511")).tcp.text() == here.text());  // a name of the loopback
     CHECK(Rendezvous::of(Identity::at("192.0.2.1:29511")).tcp.text() == "192.0.2.1:29511");
     CHECK(Rendezvous::of(Identity::at("127.0.0.1:29511")).has(Rendezvous::one_host));
+    CHECK(Rendezvous::of(Identity::at("127.0.0.1:29511")).has(Rendezvous::comm_id));
 }
 
 TEST_CASE("a secret that is none is refused and not repeated") {

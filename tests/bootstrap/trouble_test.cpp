@@ -200,16 +200,17 @@ TEST_CASE("who waits for ranks that have called and were not let in is told wher
     CHECK(has(said, wanted));
 }
 
-TEST_CASE("a port that is taken is named") {
+TEST_CASE("a port that is taken is named, and by which variable it was chosen") {
     const Identity blocker = bootstrap::create_identity(Rendezvous::tcp_only);
+    const bool by_id = GENERATE(true, false);
     Rendezvous m;
-    m.flags = Rendezvous::rank0_opens;
+    m.flags = Rendezvous::rank0_opens | (by_id ? Rendezvous::comm_id : 0);
     m.secret = bootstrap::Secret::random();
     m.tcp = Rendezvous::of(blocker).tcp;
     const std::string e = join_error(m.identity(), 0, 2, 1s);
     INFO(e);
-    CHECK(has(e, "2: rank 0 can't open the place where the ranks meet: " + m.tcp.text()));
-    CHECK(has(e, "taken"));
+    CHECK(has(e, "2: rank 0 can't open the place where the ranks meet: " + m.tcp.text() + ", which " +
+                     (by_id ? "NCCL_COMM_ID names" : "MASTER_ADDR and MASTER_PORT name") + ", is taken"));
 }
 
 TEST_CASE("an address of another host is named") {
