@@ -7,6 +7,7 @@
 #include "dp/ps/client.hpp"
 #include "dp/ps/server.hpp"
 #include "harness/catch.hpp"
+#include "harness/no_mappings.hpp"
 
 using namespace tutti;
 using namespace tutti::dp::ps;
@@ -22,14 +23,15 @@ struct Job {
 };
 
 /// Rank 0 serves one key for rank 1.
-Job one_key() {
+Job one_key(std::size_t count = 10) {
     tuttiPsConfig_t config = TUTTI_PS_CONFIG_INITIALIZER;
     config.servers = 1;
     config.dedicated = 1;
     config.optimizer.kind = tuttiDpSgd;
     config.threads = 1;
     config.timeoutMs = 20000;
-    const tuttiPsKey_t key{"key", 10, tuttiFloat32, nullptr};
+    config.partBytes = std::max(config.partBytes, 4 * count);
+    const tuttiPsKey_t key{"key", count, tuttiFloat32, nullptr};
     Job job{read_settings(&config, 2), {}};
     job.table = deal(read_keys(&key, 1, job.settings), job.settings.partBytes, 1);
     return job;
@@ -157,3 +159,33 @@ TEST_CASE("Servers: a worker whose requests can't be meant is dropped") {
                 harness::check(statistics.updates == 0, "nothing is applied");
             });
 }
+
+#if TUTTI_TEST_CAN_FORBID_MAPPINGS
+TEST_CASE("Servers: a worker that is dropped because its server has no memory is told so") {
+    constexpr std::size_t count = 16 << 20;
+    std::string told;
+    on_link(
+        [&](Link link) {
+            harness::check(receive<Header>(link.down, to_server).kind == HeaderKind::beat, "the server has begun");
+            const harness::NoMappings poor(count);  // a fourth of a gradient
+            send(link.up, to_server, of(HeaderKind::push));
+            Header answer = of(HeaderKind::beat);
+            while (answer.kind == HeaderKind::beat) answer = receive<Header>(link.down, to_server);
+            harness::check(answer.kind == HeaderKind::failure && answer.code == tuttiSystemError, "a failure");
+            told = receive<Text>(link.down, to_server).words;
+            link.abort();
+        },
+        [&](Link link) {
+            const Job job = one_key(count);
+            std::vector<Link> links;
+            links.push_back(std::move(link));
+            Server server(job.settings, job.table, 0, std::move(links));
+            server.start();
+            const auto begin = Clock::now();
+            server.wait();
+            harness::check(Clock::now() - begin < std::chrono::seconds(15), "the worker's end is noticed");
+        });
+    INFO(told);
+    CHECK(told.find("memory") != std::string::npos);
+}
+#endif

@@ -1,17 +1,16 @@
 // What is the tcp transport's own: ciphers, frames that lie, connections that break, unauthenticated peers at the port.
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <thread>
 
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "harness/no_mappings.hpp"
 #include "harness/skip.hpp"
 #include "links.hpp"
 #include "mailbox.hpp"
@@ -317,34 +316,12 @@ TEST_CASE("a peer whose process is stopped before it lets the connection in is w
     REQUIRE(calls.size() == 8);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own mappings would fail
-namespace {
-
-/// Nothing larger than a little heap can be mapped.
-class NoMappings {
-  public:
-    NoMappings() {
-        std::size_t pages = 0;
-        std::ifstream("/proc/self/statm") >> pages;
-        getrlimit(RLIMIT_AS, &before_);
-        rlimit little = before_;
-        little.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{4} << 20);
-        setrlimit(RLIMIT_AS, &little);
-    }
-    ~NoMappings() { setrlimit(RLIMIT_AS, &before_); }
-    NoMappings(const NoMappings&) = delete;
-
-  private:
-    rlimit before_{};
-};
-
-}  // namespace
-
+#if TUTTI_TEST_CAN_FORBID_MAPPINGS
 TEST_CASE("a rank without memory for a connection that a peer makes says so, and can be given up") {
     LinkedPair pair = harness::join(*find_transport("tcp"), {}, false, false);
     std::string what;
     {
-        std::optional<NoMappings> poor;
+        std::optional<harness::NoMappings> poor;
         bootstrap::Service::get()->run([&] {  // what this begins goes on when it is over
             pair.link[0] = find_transport("tcp")->connect(pair.at[0], 1, Clock::now() + std::chrono::seconds(20));
             poor.emplace();

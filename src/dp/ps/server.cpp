@@ -111,6 +111,12 @@ void Server::stop() {
     idle_.wait(lock, [&] { return busy_ == 0; });
 }
 
+Server::Answer Server::failure_of(const Error& error) {
+    Header header{Header::Kind::failure};
+    header.code = error.code();
+    return {header, {}, 0, words_of(error)};
+}
+
 /// Fails this server, because an update has failed: sends the error to all workers, which then hang up. Where there is
 /// no memory for that, this server hangs up.
 void Server::fail(const Error& error) {
@@ -123,9 +129,7 @@ void Server::fail(const Error& error) {
     idle_.notify_all();
     for (std::size_t w = 0; w < workers_.size(); ++w) {
         try {
-            Header header{Header::Kind::failure};
-            header.code = error.code();
-            answer(static_cast<int>(w), {header, {}, 0, words_of(error)});
+            answer(static_cast<int>(w), failure_of(error));
         } catch (const std::bad_alloc&) {
             hang_up(*workers_[w]);
         }
@@ -140,6 +144,8 @@ void Server::receive_from(int number) {
         while (take(number, receive<Header>(w.link.up, to_worker))) {
         }
     } catch (...) {
+        // Links end by other errors. This one is of this host, which has no memory, for example.
+        if (const Error why = caught(); why.code() == tuttiSystemError) tell(number, why);
         drop(number, true);
         return;
     }
@@ -149,6 +155,23 @@ void Server::receive_from(int number) {
     } catch (...) {
         hang_up(w);
     }
+}
+
+/// Tells a worker why it will be dropped, and gives it time to hang up: the link's end might overtake the words.
+void Server::tell(int number, const Error& why) {
+    Worker& w = worker(number);
+    try {
+        answer(number, failure_of(why));
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    const auto hung_up = [&] {
+        tuttiResult_t state = tuttiSuccess;
+        return tuttiCommGetAsyncError(w.link.up, &state) != tuttiSuccess || state != tuttiSuccess;
+    };
+    const auto end = Clock::now() + std::chrono::milliseconds(settings_.timeoutMs);
+    std::unique_lock lock(w.mutex);
+    while (!w.gone && Clock::now() < end && !hung_up()) w.changed.wait_for(lock, std::chrono::milliseconds(20));
 }
 
 /// Handles one message of a worker. Returns false if it was the last one.

@@ -81,6 +81,8 @@ class Server : private Answers {
     };
     Worker& worker(int number) { return *workers_[static_cast<std::size_t>(number)]; }
     void answer(int worker, Answer answer);
+    static Answer failure_of(const Error& error);
+    void tell(int worker, const Error& why);
     void receive_from(int worker);
     bool take(int worker, const Header& header);
     void send_to(int worker);
