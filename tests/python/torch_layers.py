@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import sys
+import time
 
 import torch
 import tutti.torch
@@ -127,6 +128,27 @@ def case_buckets(comm):
     model.module.scale.sum().backward()
     assert torch.equal(model.module.scale.grad, torch.ones(7, dtype=torch.float64))
     assert not model.module.twice.weight.grad.any()
+
+
+def case_failed_pass(comm):
+    """What a pass had begun to sum before it failed does not come when the gradients have been set to zero."""
+    model = tutti.torch.DataParallelBucket(network(0), comm, bucket_mb=1e-4)
+    hook = model.module.embed.weight.register_hook(Failing())
+    for _ in range(2):
+        if comm.rank > 0:
+            time.sleep(0.3)  # until then the others wait for its part of the sum
+        with contextlib.suppress(ArithmeticError):
+            loss(model, 0, comm.rank).backward()
+            raise AssertionError("no error")
+        model.zero_grad(set_to_none=False)
+        comm.barrier()
+        assert not model.module.twice.bias.grad.any()
+    hook.remove()
+    loss(model, 0, comm.rank).backward()
+    wanted = tutti.torch.DataParallelBucket(network(0), comm)
+    loss(wanted, 0, comm.rank).backward()
+    for p, q in zip(model.parameters(), wanted.parameters()):
+        assert p.grad is None or torch.equal(p.grad, q.grad)
 
 
 def shareable(tensor):

@@ -70,7 +70,7 @@ class Pass:
     """Watches backward passes. start(i) is called once in a pass for each bucket, in their order, which all ranks have:
     as soon as all gradients of bucket i and of those before it are there, or when the pass ends. Then finish() is
     called, before backward() returns: what it raises, backward() raises. Instead of it drop() is called, in the next
-    pass, if one has ended in an exception."""
+    pass or by forget(), if one has ended in an exception."""
 
     def __init__(self, buckets: list[Parameters], start: Callable[[int], None], finish: Callable[[], None],
                  drop: Callable[[], None]) -> None:
@@ -91,12 +91,16 @@ class Pass:
         """Outside of backward(): the last pass has ended in an exception."""
         return self._task != -1
 
+    def forget(self) -> None:
+        """A pass that has ended in an exception."""
+        if self.is_under_way:
+            self._drop()
+            self._reset()
+
     def _ready(self, bucket: int, _: torch.Tensor) -> None:
         task = torch._C._current_graph_task_id()
         if self._task != task:
-            if self._task != -1:
-                self._drop()
-                self._reset()
+            self.forget()
             self._task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
         self._missing[bucket] -= 1

@@ -65,6 +65,13 @@ class DataParallelBucket(Replica):
         self._runs = [list(runs(flat, bucket)) for flat, bucket in zip(self._flats, self._buckets)]
         self._pass = Pass(self._buckets, self._start, self._wait, self._drop)
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the model's. After a backward pass that has ended in an exception, the sums that it has begun end first:
+        they would come to gradients that have been set to zero, as they do after the optimizer's
+        zero_grad(set_to_none=False)."""
+        self._pass.forget()
+        super().zero_grad(set_to_none)
+
     def _start(self, i: int) -> None:
         if not self._syncs:
             return
