@@ -301,24 +301,23 @@ int measure(const Options& args) {
     if (shared == MAP_FAILED) throw Failed("mmap failed");
     Tuning tuning = known_in(args.out);
     const auto begin = Clock::now();
-    bool good = true;
     for (const std::string& transport : args.transports)
         for (const int ranks : args.ranks) {
             Board& board = *new (shared) Board{};
             int shown = -1;
-            good &= finished(start_ranks(args, transport, ranks, board), [&] {
+            const bool good = finished(start_ranks(args, transport, ranks, board), [&] {
                 const int share = 100 * (done + board.done) / total;
                 if (args.quiet || share == std::exchange(shown, share)) return;
                 std::fprintf(stderr, "\r%3d %%  %s, %d ranks  ", share, transport.c_str(), ranks);
             });
+            if (!good) {
+                std::fprintf(stderr, "\ntutti-tune: something failed; nothing was written\n");
+                return 1;
+            }
             done += board.done;
             keep(tuning, board, transport, ranks);
         }
     if (!args.quiet) std::fprintf(stderr, "\n");
-    if (!good) {
-        std::fprintf(stderr, "tutti-tune: something failed; nothing was written\n");
-        return 1;
-    }
     tuning.write(args.out);
     std::printf("%.0f s; wrote %s\n", microseconds(Clock::now() - begin) / 1e6, args.out.c_str());
     return 0;

@@ -274,6 +274,15 @@ class Tuned(OnHosts):
         expected["broadcast", 3] = [8]
         self.assertEqual(sizes_after("-n", "2", "3", "--op", "broadcast", "--max-power", "3"), expected)
 
+    def test_the_first_failure_ends_it(self):
+        alone = subprocess.run([TUNE, "--quiet", "-n", "2", "3", "--op", "barrier", "--out", self.file],
+                               capture_output=True, text=True, timeout=60, env=dict(os.environ, TUTTI_PROGRAMS="/none"))
+        self.assertEqual(alone.returncode, 1, alone.stderr)
+        self.assertRegex(alone.stderr, "shm, 2 ranks: the file /none can't be read")
+        self.assertRegex(alone.stderr, "something failed; nothing was written")
+        self.assertNotRegex(alone.stderr, "3 ranks|local", "what would not be written")
+        self.assertFalse(os.path.exists(self.file))
+
     def test_where_there_is_one_host(self):
         done = self.tune("--hosts", "1", "--ranks", "2")
         self.refused(done, "all ranks are on one host. Start tutti-tune as ranks of several hosts")
