@@ -20,7 +20,7 @@ void LaunchOrder::check(void* stream) {
 }
 
 void LaunchOrder::refuse_forgotten(std::uint64_t capture) const {
-    if (forgotten_.contains(capture))
+    if (std::ranges::any_of(forgotten_, [&](const auto& one) { return one.second == capture; }))
         fail(tuttiInvalidUsage,
              "TUTTI_LAUNCH_ORDER_IMPLICIT: the stream's capture has operations on GPU %d already, but others were "
              "called in %zu other captures there since, on as many streams, and no more are kept apart. End the other "
@@ -35,12 +35,14 @@ LaunchOrder::Captured& LaunchOrder::captured(std::uint64_t capture, void* stream
     for (const Captured& c : captures_)
         if (ended(c) && c.edge != nullptr) gpus_.drop(device_, c.edge);
     std::erase_if(captures_, ended);
+    if (const auto its_last = forgotten_.find(its); its_last != forgotten_.end() && its_last->second != capture)
+        forgotten_.erase(its_last);
     const auto known = std::ranges::find(captures_, capture, &Captured::capture);
     if (known != captures_.end()) {
         std::rotate(known, known + 1, captures_.end());
     } else {
         if (captures_.size() == captures_at_a_time) {
-            forgotten_.insert(captures_.front().capture);
+            forgotten_[captures_.front().stream] = captures_.front().capture;
             if (captures_.front().edge != nullptr) gpus_.drop(device_, captures_.front().edge);
             captures_.pop_front();
         }

@@ -7,7 +7,7 @@
 
 #include <deque>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "gpu/gpus.hpp"
 
@@ -54,8 +54,9 @@ class LaunchOrder {
     std::mutex mutex_;
     void* event_ = nullptr;  // recorded after the last turn, and again by every launch of a graph
     static constexpr std::size_t captures_at_a_time = 32;
-    std::deque<Captured> captures_;                // that may not have ended, the last used one last
-    std::unordered_set<std::uint64_t> forgotten_;  // captures dropped for lack of room; they may have ended
+    std::deque<Captured> captures_;  // that may not have ended, the last used one last
+    // Captures dropped for lack of room, that may not have ended: by the stream of their last use.
+    std::unordered_map<std::uintptr_t, std::uint64_t> forgotten_;
 };
 
 }  // namespace tutti::gpu
