@@ -384,7 +384,10 @@ def aborted_behind_what_was_begun_1(_):
         other.abort()
 
 
-def used_by_two_threads_2(comm):
+@contextlib.contextmanager
+def beside_a_call(comm):
+    """On rank 0 another thread is in a call of `comm`, and has been met there; on rank 1, which the call waits for, the
+    block is empty."""
     with comm.split(0) as other:
         if comm.rank == 0:
             thread = threading.Thread(target=lambda: comm.recv(np.empty(1), 1))
@@ -392,33 +395,31 @@ def used_by_two_threads_2(comm):
             with raises(tutti.InvalidUsage, "one thread at a time"):
                 while thread.is_alive():
                     assert comm.memory > 0
+            yield
             other.send(np.ones(1), 1)
             thread.join()
         else:
+            yield
             other.recv(np.empty(1), 0)
             comm.send(np.ones(1), 0)
-        comm.barrier()
+
+
+def used_by_two_threads_2(comm):
+    with beside_a_call(comm):
+        pass
+    comm.barrier()
 
 
 def window_beside_a_call_2(comm):
     """A window that can't be closed, because another thread is in a call, is there until it is closed later."""
     window = comm.window(tutti.zeros(1, "float64"))
-    with comm.split(0) as other:
+    with beside_a_call(comm):
         if comm.rank == 0:
-            thread = threading.Thread(target=lambda: comm.recv(np.empty(1), 1))
-            thread.start()
-            with raises(tutti.InvalidUsage, "one thread at a time"):
-                while thread.is_alive():
-                    assert comm.memory > 0
             with raises(tutti.InvalidUsage, "one thread at a time"):
                 window.close()
-            other.send(np.ones(1), 1)
-            thread.join()
-            window.put(np.ones(1), 1)
-        else:
-            other.recv(np.empty(1), 0)
-            comm.send(np.ones(1), 0)
-        comm.barrier()
+    if comm.rank == 0:
+        window.put(np.ones(1), 1)
+    comm.barrier()
     window.close()
     with raises(tutti.InvalidUsage, "the window was closed"):
         window.put(np.ones(1), 1)
