@@ -28,7 +28,8 @@ CUmemAllocationProp on_device(int device) {
     CUmemAllocationProp prop{};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
     return prop;
 }
 CUmemGenericAllocationHandle created(int device, std::size_t bytes = whole) {
@@ -46,7 +47,10 @@ CUresult map(CUdeviceptr address, CUmemGenericAllocationHandle handle, std::size
     return DRIVER(cuMemMap)(address, bytes, 0, handle, 0);
 }
 CUresult allow(int device, CUdeviceptr address, std::size_t bytes = whole) {
-    const CUmemAccessDesc desc{{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc desc{};
+    desc.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    desc.location.id = device;
+    desc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return DRIVER(cuMemSetAccess)(address, bytes, &desc, 1);
 }
 int* at(CUdeviceptr address) {
