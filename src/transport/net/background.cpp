@@ -55,6 +55,7 @@ void Background::step_aside() {
 void Background::rank_rests(bool asleep, bool pending, bool owes) {
     asleep_.store(asleep, std::memory_order_relaxed);
     awake_.store(false, std::memory_order_seq_cst);
+    if (kernels_.load() > 0 || launched_.load()) look_soon();  // the look for them was perhaps left out
     if (asleep || pending) {
         watch();
         // What is pending may wait for something that arrived just now, of which nothing tells any more.
