@@ -1,8 +1,13 @@
 // What an engine does in the background while its rank does nothing: all that is due, and in time. The limit of silence
 // is 30 s here, so a look at silent hosts, which would find what else was forgotten, comes after 3.75 s.
+#include <algorithm>
 #include <chrono>
+#include <deque>
+#include <future>
 #include <thread>
 
+#include "bootstrap/service.hpp"
+#include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "links.hpp"
 
@@ -42,4 +47,45 @@ TEST_CASE("while kernels run the engine looks for them again after its rank has 
     }
     if (by_stream) engine.serve(false);
     engine.ask(nullptr);
+}
+
+TEST_CASE("what a rank has left in its sockets when it stopped polling is read without it") {
+    LinkedPair pair = join(*find_transport("tcp"), {}, false, true, timeout);
+    std::deque<Sender> senders;
+    std::deque<Receiver> receivers;
+    for (int channel = 0; channel < program_channels; ++channel) {
+        senders.emplace_back(pair.link[0]->outlet(channel));
+        receivers.emplace_back(pair.link[1]->inlet(channel));
+    }
+    const auto all_arrive = [&] {
+        return std::ranges::all_of(receivers, [](Receiver& receiver) { return receiver.ready(); });
+    };
+    const auto send_all = [&] {
+        for (Sender& sender : senders) {
+            REQUIRE(sender.ready(true));
+            sender.commit(Kind::slot, slot_bytes, 1);
+        }
+    };
+    for (int warm = 0; warm < 100; ++warm) {  // until the kernel takes much more than is read at a time
+        send_all();
+        for (const Deadline limit = Clock::now() + soon; !all_arrive() && Clock::now() < limit;)
+            for (Neighbourhood& n : pair.at) n.engine->poll();
+        REQUIRE(all_arrive());
+        for (Receiver& receiver : receivers) receiver.release();
+        for (Neighbourhood& n : pair.at) n.engine->rest(true);
+        pair.at[0].engine->poll();
+    }
+    for (Neighbourhood& n : pair.at) n.engine->rest(true);
+    harness::until_all_sleep();
+
+    std::promise<void> held, go_on;  // the service thread comes too late to hear of what arrives
+    bootstrap::Service::get()->post([&, may = go_on.get_future().share()] { held.set_value(), may.wait(); });
+    held.get_future().wait();
+    send_all();
+    for (const Deadline limit = Clock::now() + milliseconds(300); Clock::now() < limit;) pair.at[0].engine->poll();
+    pair.at[1].engine->poll();
+    CHECK_FALSE(all_arrive());
+    pair.at[1].engine->rest(false);
+    go_on.set_value();
+    CHECK(comes_soon(all_arrive));
 }

@@ -207,7 +207,7 @@ void Background::check_silence() {
 Background::Seen Background::look() {
     const auto lock = lock_.in_background();
     const bool moved = links_.look();
-    return {moved, links_.pending(), links_.owes(), links_.fruitless()};
+    return {moved, links_.pending() || links_.stirs(), links_.owes(), links_.fruitless()};
 }
 
 /// Moves all links, and schedules itself again: while kernels use them, and while the rank sleeps for endpoints without

@@ -31,7 +31,7 @@ class Background {
     /// The rank's thread polls from now on.
     void rank_looks() { awake_.store(true, std::memory_order_relaxed); }
     /// The rank's thread does not poll any more. asleep: it sleeps until it is woken. pending: messages are still to
-    /// be sent. owes: credits are.
+    /// be sent, or something is left of which nothing tells any more. owes: credits are to be sent.
     void rank_rests(bool asleep, bool pending, bool owes);
     /// See tutti::Engine, for these three.
     void serve(bool begins);

@@ -139,7 +139,7 @@ bool Engine::rest(bool asleep) {
         }
         moved = asleep ? links_.move() : links_.push();
         if (asleep) moved |= !links_.arm();
-        pending = links_.pending();
+        pending = links_.pending() || links_.stirs();
         owes = links_.owes();
     }
     background_.rank_rests(asleep, pending, owes);

@@ -128,8 +128,14 @@ class Ends : public Recipient {
     }
 
     bool pending() const;  // something that this rank sent was not handed to the kernel or the adapter yet
-    bool arriving();       // the peer was connected, and its farewell has not arrived
-    bool owes() const;     // credits are due
+    /// Whether move() has left something of which no descriptor tells any more: what has arrived by a socket, or rare
+    /// frames that are due.
+    bool stirs() const {
+        const bool rare = introduction_.pending() || puts_.due();
+        return !end_.lost && (sockets_.has_news() || (rare && !end_.in_peace && first_socket() != nullptr));
+    }
+    bool arriving();    // the peer was connected, and its farewell has not arrived
+    bool owes() const;  // credits are due
     bool is_lost() const { return end_.lost.has_value(); }
     /// The put or get of this rank's that the peer has refused.
     const std::optional<Refusal>& refused() const { return puts_.refused(); }

@@ -189,6 +189,10 @@ bool Links::pending() const {
     return std::ranges::any_of(ends_, &Ends::pending);
 }
 
+bool Links::stirs() const {
+    return std::ranges::any_of(ends_, &Ends::stirs);
+}
+
 std::optional<std::chrono::milliseconds> Links::until_next_try() const {
     std::optional<std::chrono::milliseconds> least;
     for (const Ends* const ends : ends_)

@@ -68,6 +68,7 @@ class Links {
     bool by_endpoints() const;
     /// Whether some link has this.
     bool pending() const;
+    bool stirs() const;
     bool owes() const;
     /// How long until some link tries another endpoint; nullopt: not before something arrives.
     std::optional<std::chrono::milliseconds> until_next_try() const;
