@@ -1,15 +1,23 @@
 // What an engine does in the background while its rank does nothing: all that is due, and in time. The limit of silence
 // is 30 s here, so a look at silent hosts, which would find what else was forgotten, comes after 3.75 s.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <future>
+#include <string>
 #include <thread>
 
+#ifdef TUTTI_VERBS
+#include "fake_verbs.hpp"
+#include "transport/verbs/net.hpp"
+#endif
 #include "bootstrap/service.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
 #include "links.hpp"
+#include "mailbox.hpp"
+#include "transport/net/engine.hpp"
 
 using namespace tutti;
 using namespace tutti::harness;
@@ -88,4 +96,61 @@ TEST_CASE("what a rank has left in its sockets when it stopped polling is read w
     pair.at[1].engine->rest(false);
     go_on.set_value();
     CHECK(comes_soon(all_arrive));
+}
+
+#ifdef TUTTI_VERBS
+TEST_CASE("kernels do not wait for the next try of a link that has failed") {
+    const harness::FakeVerbsReset reset;
+    verbs::Net net(harness::fake_library, {});
+    const harness::NetUnderTest transport(net);
+    LinkedPair pair = join(transport, {}, false, true, timeout);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    sender.commit(Kind::inlined, 0, 1);
+    REQUIRE(comes_soon([&] { return pair.at[0].engine->poll(), pair.at[1].engine->poll(), receiver.ready(); }));
+    receiver.release();
+    harness::fake_verbs().cut_every = 1, harness::fake_verbs().cuts = 1'000'000;  // each breaks with its first message
+    sender.commit(Kind::inlined, 0, 2);
+    Engine& engine = *pair.at[1].engine;
+    for (Neighbourhood& n : pair.at) n.engine->rest(true);
+    std::this_thread::sleep_for(milliseconds(1500));  // the pauses between tries grow to a second
+    std::atomic<int> looks{0};
+    engine.ask([&] { return ++looks, false; });
+    Clock::duration longest{};
+    for (int launch = 0; launch < 5; ++launch, std::this_thread::sleep_for(milliseconds(150))) {
+        const Deadline launched = Clock::now();
+        const int before = looks;
+        engine.launched();
+        REQUIRE(comes_soon([&] { return looks > before; }));
+        longest = std::max(longest, Clock::now() - launched);
+    }
+    CHECK(longest < milliseconds(200));
+    engine.ask(nullptr);
+}
+#endif
+
+TEST_CASE("a rank that does nothing tells its peer in time that a connection could not be made") {
+    LinkedPair pair = join(*find_transport("tcp"), {}, false, true, timeout);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    sender.commit(Kind::inlined, 0, 1);
+    REQUIRE(comes_soon([&] { return pair.at[0].engine->poll(), pair.at[1].engine->poll(), receiver.ready(); }));
+    std::atomic<bool> told{false};
+    pair.at[0].engine->on_loss([&](const Error&) { told = true; });
+    pair.at[0].engine->rest(false);
+    auto& engine = dynamic_cast<net::Engine&>(*pair.at[0].engine);
+    bootstrap::Service::get()->post([&] { engine.unreachable(1, "there is no way"); });
+    std::string why;
+    CHECK(comes_soon([&] {
+        try {
+            pair.at[1].engine->poll();
+        } catch (const Error& error) {
+            why = error.what();
+        }
+        return !why.empty();
+    }));
+    CAPTURE(why);
+    CHECK(why.find("it has given the connection up") != std::string::npos);
+    CHECK(comes_soon([&] { return told.load(); }));
+    pair.at[0].engine->on_loss(nullptr);
 }
