@@ -154,3 +154,24 @@ TEST_CASE("a rank that does nothing tells its peer in time that a connection cou
     CHECK(comes_soon([&] { return told.load(); }));
     pair.at[0].engine->on_loss(nullptr);
 }
+
+TEST_CASE("the thread aside, for networks whose calls may hang, leaves what the service thread watches to that") {
+    struct : MailboxNet {
+        using MailboxNet::MailboxNet;
+        bool may_hang() const override { return true; }
+    } net(true);
+    const NetUnderTest transport(net);
+    LinkedPair pair = join(transport, {}, false, true, timeout);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    for (Neighbourhood& n : pair.at) n.engine->rest(true);
+    unsigned sent = 0, received = 0;
+    CHECK(comes_soon([&] {  // as kernels, or threads beside the ranks', do: without a word to the engines
+        for (unsigned turn = 0; turn < 20'000 && received < 3000; ++turn) {
+            if (sender.ready(false)) sender.commit(Kind::inlined, 0, ++sent);
+            for (; receiver.ready(); ++received) receiver.release();
+            if (turn % 1000 == 0) pair.at[turn / 1000 % 2].engine->rest(true);
+        }
+        return received >= 3000;
+    }));
+}

@@ -292,7 +292,7 @@ void Background::serve_sockets() {
     wake(page_->wake_up);
     look_when_due(left);
     if (!again) return;
-    (lock_.hangs_perhaps() ? aside_ : service_)->post([weak = self_] {
+    service_->post([weak = self_] {  // also from the thread aside: only the service thread changes what it watches
         if (const auto self = weak.lock()) self->ready();
     });
 }
