@@ -175,3 +175,22 @@ TEST_CASE("the thread aside, for networks whose calls may hang, leaves what the 
         return received >= 3000;
     }));
 }
+
+TEST_CASE("a rank that computes is served by a network that tells of nothing if peers may put to it, or get from it") {
+    MailboxNet net(false);
+    const NetUnderTest transport(net);
+    LinkedPair pair = join(transport, {}, false, true, timeout);
+    Sender sender(pair.link[0]->outlet(0));
+    Receiver receiver(pair.link[1]->inlet(0));
+    int window = 0;
+    pair.at[1].engine->lend(0, 1, std::as_writable_bytes(std::span(&window, 1)));
+    for (std::uint32_t m = 1; m < 4; ++m) {
+        pair.at[1].engine->poll();
+        pair.at[1].engine->rest(false);
+        std::this_thread::sleep_for(milliseconds(20));
+        sender.commit(Kind::inlined, 0, m);
+        REQUIRE(comes_soon([&] { return pair.at[0].engine->poll(), receiver.ready(); }));
+        receiver.release();
+        REQUIRE(comes_soon([&] { return pair.at[0].engine->poll(), sender.drained(); }));
+    }
+}

@@ -57,13 +57,10 @@ void Background::rank_rests(bool asleep, const Links::Left& left) {
     awake_.store(false, std::memory_order_seq_cst);
     if (kernels_.load() > 0 || launched_.load()) look_soon();  // the look for them was perhaps left out
     look_when_due(left);
-    if (asleep || left.pending) {
-        watch();
-        // What is pending may wait for something that arrived just now, of which nothing tells any more.
-        if (blind_ || (left.pending && !asleep)) look_later(look_delay);
-    } else if (left.owes || !watched_.load(std::memory_order_seq_cst)) {
-        settle_later();
-    }
+    if (asleep || left.pending) watch();
+    // What is pending may wait for something that arrived just now, of which nothing tells any more.
+    if (serves_blindly() || (left.pending && !asleep)) look_later(look_delay);
+    if (!asleep && !left.pending && (left.owes || !watched_.load(std::memory_order_seq_cst))) settle_later();
 }
 
 void Background::serve(bool begins) {
@@ -90,6 +87,12 @@ bool Background::kernels_run() {
     if (!run_ || !run_()) return launched_.load();
     launched_ = true;
     return true;
+}
+
+/// Whether a timer serves endpoints without descriptors while the rank does not poll: it waits to be woken, or may not
+/// call again for long while peers put to its windows and get from them.
+bool Background::serves_blindly() {
+    return blind_ && (asleep_.load(std::memory_order_relaxed) || links_.arena().lent().lends_any());
 }
 
 void Background::on_loss(std::function<void(const Error&)> listener) {
@@ -239,8 +242,8 @@ Background::Seen Background::look() {
     return {moved, links_.fruitless(), links_.left()};
 }
 
-/// Moves all links, and schedules itself again: while kernels use them, and while the rank sleeps for endpoints without
-/// descriptors.
+/// Moves all links, and schedules itself again: while kernels use them, while something is pending, and for endpoints
+/// without descriptors.
 void Background::look_now() {
     const bool kernels = kernels_run();
     Seen seen = look();
@@ -253,10 +256,9 @@ void Background::look_now() {
     look_when_due(seen.left);
     if (kernels)
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
-    else if (seen.left.pending || (blind_ && asleep_.load(std::memory_order_relaxed)))
+    else if (seen.left.pending || serves_blindly())
         look_later(look_delay);
-    else if (seen.left.owes || !watched_.load())
-        settle_later();
+    if (!kernels && !seen.left.pending && (seen.left.owes || !watched_.load())) settle_later();
 }
 
 void Background::ready() {

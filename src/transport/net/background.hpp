@@ -61,6 +61,7 @@ class Background {
     };
     void in_background(std::function<void(Background&)> work);
     bool kernels_run();
+    bool serves_blindly();
     void watch();
     void schedule(std::chrono::microseconds delay, bootstrap::Work work);
     void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)());
