@@ -194,3 +194,28 @@ TEST_CASE("a rank that computes is served by a network that tells of nothing if 
         REQUIRE(comes_soon([&] { return pair.at[0].engine->poll(), sender.drained(); }));
     }
 }
+
+TEST_CASE("credits for which a network that tells of nothing had no room are sent once it has") {
+    MailboxNet net(false);  // with room for 5 letters
+    const NetUnderTest transport(net);
+    LinkedPair pair = join(transport, {}, false, true, timeout);
+    std::deque<Sender> senders;
+    std::deque<Receiver> receivers;
+    for (int channel = 0; channel < 8; ++channel) {
+        senders.emplace_back(pair.link[0]->outlet(channel));
+        receivers.emplace_back(pair.link[1]->inlet(channel));
+        senders.back().commit(Kind::inlined, 0, 1);
+    }
+    REQUIRE(comes_soon([&] {
+        for (Neighbourhood& n : pair.at) n.engine->poll();
+        return std::ranges::all_of(receivers, [](Receiver& receiver) { return receiver.ready(); });
+    }));
+    pair.at[0].engine->poll();
+    for (Receiver& receiver : receivers) receiver.release();
+    pair.at[1].engine->rest(false);
+    std::this_thread::sleep_for(milliseconds(50));  // its engine sends what there is room for
+    CHECK(comes_soon([&] {
+        pair.at[0].engine->poll();
+        return std::ranges::all_of(senders, [](Sender& sender) { return sender.drained(); });
+    }));
+}

@@ -293,6 +293,8 @@ void Background::serve_sockets() {
     }
     wake(page_->wake_up);
     look_when_due(left);
+    if (blind_ && left.pending) look_later(look_delay);  // nothing tells when there is room
+    if (blind_ && !left.pending && left.owes) settle_later();
     if (!again) return;
     service_->post([weak = self_] {  // also from the thread aside: only the service thread changes what it watches
         if (const auto self = weak.lock()) self->ready();
