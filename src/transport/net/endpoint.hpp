@@ -132,7 +132,7 @@ class NetEndpoint : public Endpoint {
     /// a rank that sleeps, or that has windows.
     virtual std::vector<int> fds() const { return {}; }
     /// Call it before the rank sleeps: what arrives from now on makes one of fds() readable. False if something has
-    /// arrived already.
+    /// arrived already, or it has trouble.
     virtual bool arm() { return true; }
 };
 
