@@ -1,5 +1,5 @@
 // What an engine does in the background while its rank does nothing: all that is due, and in time. The limit of silence
-// is 30 s here, so a look at silent hosts, which would find what else was forgotten, comes after 3.75 s.
+// is 60 s here, so a look at silent hosts, which would find what else was forgotten, comes after 7.5 s.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds timeout{60'000}, soon{1500};
+constexpr milliseconds timeout{120'000}, soon{5000};
 
 /// Whether something() holds soon.
 template <class Something>
@@ -113,18 +113,19 @@ TEST_CASE("kernels do not wait for the next try of a link that has failed") {
     sender.commit(Kind::inlined, 0, 2);
     Engine& engine = *pair.at[1].engine;
     for (Neighbourhood& n : pair.at) n.engine->rest(true);
-    std::this_thread::sleep_for(milliseconds(1500));  // the pauses between tries grow to a second
     std::atomic<int> looks{0};
     engine.ask([&] { return ++looks, false; });
-    Clock::duration longest{};
-    for (int launch = 0; launch < 5; ++launch, std::this_thread::sleep_for(milliseconds(150))) {
+    int prompt = 0;
+    const Deadline failed = Clock::now();
+    for (const int after : {750, 1500, 2500}) {  // in the midst of pauses of 640, 1000 and 1000 ms
+        std::this_thread::sleep_until(failed + milliseconds(after));
         const Deadline launched = Clock::now();
         const int before = looks;
         engine.launched();
         REQUIRE(comes_soon([&] { return looks > before; }));
-        longest = std::max(longest, Clock::now() - launched);
+        prompt += Clock::now() - launched < milliseconds(250) ? 1 : 0;
     }
-    CHECK(longest < milliseconds(200));
+    CHECK(prompt >= 2);  // the machine may stand still
     engine.ask(nullptr);
 }
 #endif
