@@ -197,6 +197,7 @@ bool Service::watch(int fd, std::uint32_t events, std::shared_ptr<Watcher> watch
 }
 
 void Service::change(int fd, std::uint32_t events) {
+    TUTTI_ASSERT(is_this_thread());
     epoll_event event{};
     event.events = events;
     event.data.u64 = numbers_.at(fd);

@@ -112,6 +112,8 @@ std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::s
         told.part = part;
         told.part.where = {0, reinterpret_cast<std::uint64_t>(buffer)};
         told.symmetric = symmetric;
+        // A peer may put or get while this rank does nothing more, and links are made by both ranks.
+        if (!why && reaches_by_network(r)) connections_.linked(r);
         if (gpu_ == nullptr && !why && r != rank() && !reaches_by_network(r) &&
             !connections_.linked(r).link->refer(buffer, bytes, told.part.where) && bytes > 0)
             why = Error(tuttiInvalidArgument, text("rank %d: the %zu bytes at %p are not memory that other processes "

@@ -24,6 +24,11 @@ void LentMemory::take_all_back() {
     parts_.clear();
 }
 
+bool LentMemory::lends_any() {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(parts_, [](const Part& part) { return part.key != 0; });
+}
+
 std::optional<LentMemory::Reach> LentMemory::reach(std::uint32_t gate, std::uint32_t key, const void* adapter) {
     const std::lock_guard lock(mutex_);
     if (gate >= parts_.size() || key == 0 || parts_[gate].key != key) return std::nullopt;

@@ -35,6 +35,7 @@ class LentMemory {
     /// not lent.
     void take_back(std::uint32_t gate);
     void take_all_back();
+    bool lends_any();
 
     /// The bytes of a part that peers' adapters can write and read by way of one adapter of this rank.
     struct Reach {

@@ -1,4 +1,4 @@
-// Gets from another host, in a group.
+// Gets from other hosts: in a group, and from ranks that do nothing.
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -6,10 +6,12 @@
 #include <thread>
 #include <vector>
 
+#include "adapters.hpp"
 #include "comm/communicator.hpp"
 #include "comm/driver.hpp"
 #include "harness/asleep.hpp"
 #include "harness/catch.hpp"
+#include "harness/collective.hpp"
 #include "harness/harness.hpp"
 #include "transport/net/engine.hpp"
 
@@ -57,4 +59,31 @@ TEST_CASE("gets of a group that follow each other are asked for at once, and put
     std::copy_n(memory.begin(), count, memory.begin() + 6 * count);  // as the put does
     CHECK(got == memory);
     for (std::size_t r = 0; r < 2; ++r) comms[r]->windows().close(*windows[r]);
+}
+
+TEST_CASE("every rank gets from every window, also of ranks that it has exchanged nothing with, which do nothing") {
+    constexpr int ranks = 8;  // the smallest number where not every rank tells every other one of its part itself
+    const char* const transport = GENERATE(from_range(harness::networks()));
+    const harness::Adapters adapters(transport);
+    const std::vector<tuttiComm_t> comms = harness::make_comms(ranks, transport, 5000);
+    int memory[ranks];
+    tuttiWindow_t windows[ranks];
+    harness::run(ranks, [&](int rank) {
+        memory[rank] = rank + 100;
+        harness::must_succeed(tuttiCommWindowRegister(comms[static_cast<std::size_t>(rank)], &memory[rank],
+                                                      sizeof *memory, &windows[rank], 0),
+                              "window");
+    });
+    for (int caller = ranks - 1; caller >= 0; --caller)  // the higher rank first: the lower one makes connections
+        for (int peer = 0; peer < ranks; ++peer) {
+            CAPTURE(caller, peer);
+            const tuttiComm_t comm = comms[static_cast<std::size_t>(caller)];
+            int got = 0;
+            const tuttiResult_t result = tuttiGet(&got, 1, tuttiInt32, peer, windows[caller], 0, 0, 0, comm, nullptr);
+            INFO(tuttiGetLastError(comm));
+            REQUIRE(result == tuttiSuccess);
+            CHECK(got == peer + 100);
+        }
+    for (std::size_t r = 0; r < ranks; ++r) tuttiCommWindowDeregister(comms[r], windows[r]);
+    for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
 }

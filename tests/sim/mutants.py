@@ -73,7 +73,7 @@ MUTANTS = {
         "    for (const auto& stream : sockets_.all()) say(stream.get());", ""),
     "sockets not handed over": (
         "nobody looks at the sockets of a rank that sleeps", "transport/net/background.cpp",
-        "    if (asleep || pending) {\n        watch();", "    if (asleep || pending) {"),
+        "    if (asleep || left.pending) watch();\n", ""),
     "look at sockets forgotten": (
         "the service thread stops to look although the rank has gone to sleep meanwhile",
         "transport/net/background.cpp",

@@ -310,6 +310,14 @@ TEST_CASE("what an adapter reports of itself is trouble at once, and another way
         next.move();
         REQUIRE(next.end[0]->trouble().empty());
     }
+    SECTION("which is no time to sleep") {
+        harness::tell(IBV_EVENT_DEVICE_FATAL, 0);
+        const Deadline limit = Clock::now() + std::chrono::minutes(2);
+        while (ends.end[0]->arm() && ends.end[0]->trouble().empty() && Clock::now() < limit) {
+        }
+        CHECK(has(ends.end[0]->trouble(), "fake0 has reported a fatal error"));
+        CHECK_FALSE(ends.end[0]->arm());
+    }
     SECTION("every adapter") {
         harness::tell(IBV_EVENT_DEVICE_FATAL);
         REQUIRE(has(wait(), "has reported a fatal error"));

@@ -52,16 +52,15 @@ void Background::step_aside() {
     lock_.may_hang();
 }
 
-void Background::rank_rests(bool asleep, bool pending, bool owes) {
+void Background::rank_rests(bool asleep, const Links::Left& left) {
     asleep_.store(asleep, std::memory_order_relaxed);
     awake_.store(false, std::memory_order_seq_cst);
-    if (asleep || pending) {
-        watch();
-        // What is pending may wait for something that arrived just now, of which nothing tells any more.
-        if (blind_ || (pending && !asleep)) look_later(look_delay);
-    } else if (owes || !watched_.load(std::memory_order_seq_cst)) {
-        settle_later();
-    }
+    if (kernels_.load() > 0 || launched_.load()) look_soon();  // the look for them was perhaps left out
+    look_when_due(left);
+    if (asleep || left.pending) watch();
+    // What is pending may wait for something that arrived just now, of which nothing tells any more.
+    if (serves_blindly() || (left.pending && !asleep)) look_later(look_delay);
+    if (!asleep && !left.pending && (left.owes || !watched_.load(std::memory_order_seq_cst))) settle_later();
 }
 
 void Background::serve(bool begins) {
@@ -88,6 +87,12 @@ bool Background::kernels_run() {
     if (!run_ || !run_()) return launched_.load();
     launched_ = true;
     return true;
+}
+
+/// Whether a timer serves endpoints without descriptors while the rank does not poll: it waits to be woken, or may not
+/// call again for long while peers put to its windows and get from them.
+bool Background::serves_blindly() {
+    return blind_ && (asleep_.load(std::memory_order_relaxed) || links_.arena().lent().lends_any());
 }
 
 void Background::on_loss(std::function<void(const Error&)> listener) {
@@ -141,24 +146,28 @@ void Background::watch() {
     });
 }
 
+/// Does work in the background after a delay. If there is no memory for that, it does it early, or throws.
+void Background::schedule(std::chrono::microseconds delay, Work work) {
+    const std::shared_ptr<Service> service = lock_.hangs_perhaps() ? aside_ : service_;
+    service->post([service = service.get(), delay, work = std::move(work)] {
+        try {
+            service->after(delay, work);
+        } catch (const std::bad_alloc&) {
+            work();  // early rather than never
+        }
+    });
+}
+
 /// Schedules work in the background after a delay, unless it is scheduled already (asked). It is left out if the rank's
 /// thread polls by then.
 void Background::later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)()) {
     if (asked.load() || asked.exchange(true)) return;
-    const std::shared_ptr<Service> service = lock_.hangs_perhaps() ? aside_ : service_;
-    const auto due = [weak = self_, &asked, work] {
-        const auto self = weak.lock();  // keeps `asked` alive, which is a member
-        if (!self) return;
-        asked.store(false);
-        if (!self->awake_.load()) ((*self).*work)();
-    };
     try {
-        service->post([service = service.get(), delay, due] {
-            try {
-                service->after(delay, due);
-            } catch (const std::bad_alloc&) {
-                due();  // early rather than never
-            }
+        schedule(delay, [weak = self_, &asked, work] {
+            const auto self = weak.lock();  // keeps `asked` alive, which is a member
+            if (!self) return;
+            asked.store(false);
+            if (!self->awake_.load()) ((*self).*work)();
         });
     } catch (...) {
         asked.store(false);
@@ -168,6 +177,30 @@ void Background::later(std::atomic<bool>& asked, std::chrono::microseconds delay
 
 void Background::look_later(std::chrono::microseconds delay) {
     later(looking_, delay, &Background::look_now);
+}
+
+/// Schedules a look for when something is due of which nothing tells, unless one is scheduled for then, or earlier.
+/// Not by look_later(), which would then take no other look until that one. It, too, is left out if the rank's thread
+/// polls by then.
+void Background::look_when_due(const Links::Left& left) {
+    if (!left.due) return;
+    const milliseconds wait = std::max(*left.due, look_delay);
+    const Clock::rep when = (Clock::now() + wait).time_since_epoch().count();
+    Clock::rep known = due_.load();
+    do {
+        if (known != 0 && known <= when) return;
+    } while (!due_.compare_exchange_weak(known, when));
+    try {
+        schedule(wait, [weak = self_, its = when]() mutable {
+            const auto self = weak.lock();
+            if (!self) return;
+            self->due_.compare_exchange_strong(its, 0);
+            if (!self->awake_.load()) self->look_now();
+        });
+    } catch (...) {
+        due_.store(0);
+        throw;
+    }
 }
 
 void Background::settle_later() {
@@ -206,11 +239,11 @@ void Background::check_silence() {
 Background::Seen Background::look() {
     const auto lock = lock_.in_background();
     const bool moved = links_.look();
-    return {moved, links_.pending(), links_.owes(), links_.fruitless()};
+    return {moved, links_.fruitless(), links_.left()};
 }
 
-/// Moves all links, and schedules itself again: while kernels use them, and while the rank sleeps for endpoints without
-/// descriptors.
+/// Moves all links, and schedules itself again: while kernels use them, while something is pending, and for endpoints
+/// without descriptors.
 void Background::look_now() {
     const bool kernels = kernels_run();
     Seen seen = look();
@@ -220,12 +253,12 @@ void Background::look_now() {
     }
     if (seen.moved) wake(page_->wake_up);
     report_loss();
+    look_when_due(seen.left);
     if (kernels)
         look_later(seen.fruitless < eager_looks ? std::chrono::microseconds(0) : kernel_delay);
-    else if (seen.pending || (blind_ && asleep_.load(std::memory_order_relaxed)))
+    else if (seen.left.pending || serves_blindly())
         look_later(look_delay);
-    else if (seen.owes || !watched_.load())
-        settle_later();
+    if (!kernels && !seen.left.pending && (seen.left.owes || !watched_.load())) settle_later();
 }
 
 void Background::ready() {
@@ -248,7 +281,7 @@ void Background::ready() {
 
 void Background::serve_sockets() {
     bool again = true;
-    std::optional<milliseconds> next_try;
+    Links::Left left;
     {
         const auto lock = lock_.in_background();
         for (int i = 0; i < rounds_in_background && again; ++i) again = links_.move() || !links_.arm();
@@ -256,12 +289,14 @@ void Background::serve_sockets() {
             links_.settle();
             again |= links_.move() || !links_.arm();
         }
-        next_try = links_.until_next_try();
+        left = links_.left();
     }
     wake(page_->wake_up);
-    if (next_try) look_later(std::max(*next_try, look_delay));  // nothing tells when it is due
+    look_when_due(left);
+    if (blind_ && left.pending) look_later(look_delay);  // nothing tells when there is room
+    if (blind_ && !left.pending && left.owes) settle_later();
     if (!again) return;
-    (lock_.hangs_perhaps() ? aside_ : service_)->post([weak = self_] {
+    service_->post([weak = self_] {  // also from the thread aside: only the service thread changes what it watches
         if (const auto self = weak.lock()) self->ready();
     });
 }

@@ -30,9 +30,8 @@ class Background {
     // ---- for the rank's thread
     /// The rank's thread polls from now on.
     void rank_looks() { awake_.store(true, std::memory_order_relaxed); }
-    /// The rank's thread does not poll any more. asleep: it sleeps until it is woken. pending: messages are still to
-    /// be sent. owes: credits are.
-    void rank_rests(bool asleep, bool pending, bool owes);
+    /// The rank's thread does not poll any more. asleep: it sleeps until it is woken. left: what it has left.
+    void rank_rests(bool asleep, const Links::Left& left);
     /// See tutti::Engine, for these three.
     void serve(bool begins);
     void launched();
@@ -56,14 +55,18 @@ class Background {
   private:
     /// What a look at the links has found.
     struct Seen {
-        bool moved, pending, owes;
+        bool moved;
         unsigned fruitless;  // looks in a row, up to this one, that moved nothing
+        Links::Left left;
     };
     void in_background(std::function<void(Background&)> work);
     bool kernels_run();
+    bool serves_blindly();
     void watch();
+    void schedule(std::chrono::microseconds delay, bootstrap::Work work);
     void later(std::atomic<bool>& asked, std::chrono::microseconds delay, void (Background::*work)());
     void look_later(std::chrono::microseconds delay);
+    void look_when_due(const Links::Left& left);
     void settle_later();
     void settle_now();
     void look_now();
@@ -85,6 +88,7 @@ class Background {
     std::atomic<bool> watched_{false};   // the service thread is told of sockets that are ready
     std::atomic<bool> settling_{false};  // settle_now() is scheduled
     std::atomic<bool> looking_{false};   // look_now() is scheduled
+    std::atomic<Clock::rep> due_{0};     // when look_when_due() has scheduled it for; 0: it has not
     std::atomic<bool> blind_{false};     // some endpoint has no descriptor to watch
     std::atomic<int> kernels_{0};        // serve() calls that have begun and not ended
     std::atomic<bool> launched_{false};  // kernels were launched, and use the FIFOs until run_() returns false

@@ -129,10 +129,10 @@ class NetEndpoint : public Endpoint {
     virtual std::uint64_t broken() const { return 0; }
 
     /// Descriptors of which one is readable when there is something to do. Empty: there are none, and a timer serves
-    /// a rank that sleeps.
+    /// a rank that sleeps, or that has windows.
     virtual std::vector<int> fds() const { return {}; }
     /// Call it before the rank sleeps: what arrives from now on makes one of fds() readable. False if something has
-    /// arrived already.
+    /// arrived already, or it has trouble.
     virtual bool arm() { return true; }
 };
 

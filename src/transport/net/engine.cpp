@@ -131,7 +131,8 @@ bool Engine::pending() {
 }
 
 bool Engine::rest(bool asleep) {
-    bool moved = false, pending = false, owes = false;
+    bool moved = false;
+    Links::Left left;
     if (const auto lock = lock_soon()) {
         if (asleep) {
             links_.settle();
@@ -139,10 +140,9 @@ bool Engine::rest(bool asleep) {
         }
         moved = asleep ? links_.move() : links_.push();
         if (asleep) moved |= !links_.arm();
-        pending = links_.pending();
-        owes = links_.owes();
+        left = links_.left();
     }
-    background_.rank_rests(asleep, pending, owes);
+    background_.rank_rests(asleep, left);
     return moved;
 }
 
@@ -182,10 +182,13 @@ void Engine::arrived(Rank peer, const Stripe& stripe, Detached socket, tcp::Ciph
 }
 
 void Engine::unreachable(Rank peer, const std::string& why) {
-    background_.run([this, peer, why](Links& links) {
-        if (Ends* const ends = links.find(peer))
-            ends->lose_socket(why + " (from " + interfaces_of(addresses_) + "; TUTTI_SOCKET_IFNAME chooses others)");
-    });
+    background_.run(
+        [this, peer, why](Links& links) {
+            if (Ends* const ends = links.find(peer))
+                ends->lose_socket(why + " (from " + interfaces_of(addresses_) +
+                                  "; TUTTI_SOCKET_IFNAME chooses others)");
+        },
+        true);
 }
 
 void Engine::missed(Rank peer, const Stripe& stripe, const std::string& why, bool hopeless,

@@ -13,8 +13,6 @@ namespace {
 // When an endpoint fails the sockets close as well. The endpoint's reason has to win over the peer's, which only sees
 // closed sockets, so this rank counts its loss as earlier.
 constexpr std::chrono::milliseconds head_start{150};
-// A peer that leaves while sockets are still made may close those before its farewell is here.
-constexpr std::chrono::milliseconds time_for_farewell{150};
 
 // The least silence that counts. TCP sends a lost packet again after 0.2 s, and after twice as long each time.
 constexpr std::chrono::milliseconds least_patience{1000};

@@ -63,8 +63,9 @@ class Ends : public Recipient {
     NetEndpoint* introduce(std::chrono::milliseconds silence_limit, const Whereabouts& here);
     /// True if introduce() should be called: there is no endpoint, as the last one has failed, and a try is due.
     bool wants_endpoint() const { return lacks_endpoint() && failover_.due(Clock::now()); }
-    /// How long until it will be; nullopt: not before something arrives.
-    std::optional<std::chrono::milliseconds> until_next_try() const {
+    /// In how long, or earlier, to look again, since nothing will tell; nullopt: not before something arrives.
+    std::optional<std::chrono::milliseconds> until_due() const {
+        if (end_.lost_socket && !end_.lost && !end_.in_peace) return time_for_farewell;
         return lacks_endpoint() ? std::optional(failover_.pause(Clock::now())) : std::nullopt;
     }
     /// Whether messages go by an endpoint now.
@@ -128,8 +129,14 @@ class Ends : public Recipient {
     }
 
     bool pending() const;  // something that this rank sent was not handed to the kernel or the adapter yet
-    bool arriving();       // the peer was connected, and its farewell has not arrived
-    bool owes() const;     // credits are due
+    /// Whether move() has left something of which no descriptor tells any more: what has arrived by a socket, or rare
+    /// frames that are due.
+    bool stirs() const {
+        const bool rare = introduction_.pending() || puts_.due();
+        return !end_.lost && (sockets_.has_news() || (rare && !end_.in_peace && first_socket() != nullptr));
+    }
+    bool arriving();    // the peer was connected, and its farewell has not arrived
+    bool owes() const;  // credits are due
     bool is_lost() const { return end_.lost.has_value(); }
     /// The put or get of this rank's that the peer has refused.
     const std::optional<Refusal>& refused() const { return puts_.refused(); }
@@ -143,6 +150,9 @@ class Ends : public Recipient {
     std::string describe() const;  // for error texts
 
   private:
+    // A peer that leaves while sockets are still made may close those before its farewell is here.
+    static constexpr std::chrono::milliseconds time_for_farewell{150};
+
     std::byte* begin(const Header& header, const char*& why) override;
     std::byte* begin_rare(const Header& header, const char*& why);
     void finish(const Header& header) override;

@@ -189,10 +189,20 @@ bool Links::pending() const {
     return std::ranges::any_of(ends_, &Ends::pending);
 }
 
-std::optional<std::chrono::milliseconds> Links::until_next_try() const {
-    std::optional<std::chrono::milliseconds> least;
-    for (const Ends* const ends : ends_)
-        if (const auto its = ends->until_next_try(); its && (!least || *its < *least)) least = its;
+Links::Left Links::left() const {
+    return {pending() || std::ranges::any_of(ends_, &Ends::stirs), owes(), until_due()};
+}
+
+std::optional<std::chrono::milliseconds> Links::until_due() const {
+    using std::chrono::milliseconds;
+    std::optional<milliseconds> least;
+    const auto note = [&](milliseconds its) { least = least ? std::min(*least, its) : its; };
+    for (const Ends* const ends : ends_) {
+        if (const auto its = ends->until_due()) note(*its);
+        if (!ends->is_lost()) continue;
+        const auto until_told = std::chrono::ceil<milliseconds>(ends->lost_at() + grace - Clock::now());
+        if (until_told.count() > 0) note(until_told);  // see check_lost()
+    }
     return least;
 }
 

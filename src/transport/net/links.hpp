@@ -69,8 +69,13 @@ class Links {
     /// Whether some link has this.
     bool pending() const;
     bool owes() const;
-    /// How long until some link tries another endpoint; nullopt: not before something arrives.
-    std::optional<std::chrono::milliseconds> until_next_try() const;
+    /// What is left to do when a thread stops looking.
+    struct Left {
+        bool pending = false;  // messages to send, or what has arrived and nothing tells of any more
+        bool owes = false;     // credits
+        std::optional<std::chrono::milliseconds> due = {};  // in how long to look again, since nothing will tell
+    };
+    Left left() const;
     /// Throws PeerError if a link was lost some time ago (so that the session can first say why), if a peer has refused
     /// a put or get, or after note_trouble().
     void check_lost() const;
@@ -78,6 +83,7 @@ class Links {
   private:
     bool note(bool moved);
     void hear();
+    std::optional<std::chrono::milliseconds> until_due() const;
 
     Fd epoll_;
     std::shared_ptr<Session> session_;

@@ -65,6 +65,10 @@ bool Sockets::has_unsent() const {
     return std::ranges::any_of(streams_, [](const auto& stream) { return stream && !stream->is_empty(); });
 }
 
+bool Sockets::has_news() const {
+    return std::ranges::any_of(streams_, [](const auto& stream) { return stream && stream->has_news(); });
+}
+
 std::uint64_t Sockets::unacknowledged() const {
     std::uint64_t bytes = 0;
     for (const auto& stream : streams_)

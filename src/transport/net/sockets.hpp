@@ -38,6 +38,8 @@ class Sockets {
     /// nullptr if there is none yet.
     tcp::Stream* of(Channel& channel, bool others) const;
     bool has_unsent() const;
+    /// Whether something is known to have arrived, or to have failed, that was not dealt with.
+    bool has_news() const;
     /// As tcp::Stream's, of all of them.
     std::uint64_t unacknowledged() const;
     bool receive(Recipient& to);

@@ -31,7 +31,9 @@ class Stream : public net::Endpoint {
     std::uint32_t unacknowledged() const;
 
     /// Whether there is nothing to send and nothing known to have arrived, while the connection stands.
-    bool idle() const { return outbox_.is_empty() && !readable_ && !unread_ && trouble().empty(); }
+    bool idle() const { return outbox_.is_empty() && !has_news(); }
+    /// Whether something is known to have arrived, or to have failed. The kernel does not tell of it again.
+    bool has_news() const { return readable_ || unread_ || !trouble().empty(); }
 
     /// events: what epoll has reported for fd(), edge-triggered.
     void heard(std::uint32_t events);

@@ -421,7 +421,8 @@ bool Endpoint::flush() {
 
 bool Endpoint::arm() {
     if (!completions_.arm()) lose(port_.text() + " does not tell when something arrives");
-    return completions_.empty() && !poll();
+    const bool nothing = completions_.empty() && !poll();
+    return nothing && (!met_ || trouble().empty());  // before it has met, its link does not look at trouble
 }
 
 std::string Endpoint::describe() const {
