@@ -95,7 +95,8 @@ void fit_into_memory(Options& options, World& world) {
     options.max_bytes = std::min(options.max_bytes, most);
     if (world.is_main(0)) std::printf("#\n# Reducing maxBytes to %zu due to memory limitation\n", options.max_bytes);
     if (options.max_bytes < options.min_bytes)
-        fail(exit_internal, "not even messages of " + std::to_string(options.min_bytes) + " bytes fit into memory");
+        world.give_up(exit_internal,
+                      "not even messages of " + std::to_string(options.min_bytes) + " bytes fit into memory");
 }
 
 /// Empty if it may be measured in this way.

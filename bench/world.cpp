@@ -209,4 +209,11 @@ void World::leave() {
     if (comms_[0] != processes_comm_) expect(tuttiCommDestroy(processes_comm_), nullptr, first_rank(0));
 }
 
+void World::give_up(ExitCode code, const std::string& why) {
+    if (processes_comm_ != nullptr) tuttiCommDestroy(processes_comm_);
+    for (tuttiComm_t comm : comms_)
+        if (comm != nullptr && comm != processes_comm_) tuttiCommDestroy(comm);
+    fail(code, why);
+}
+
 }  // namespace perf

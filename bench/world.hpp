@@ -62,6 +62,10 @@ class World {
     /// Called by one thread after all have ended.
     void leave();
 
+    /// As fail(), for what all processes find alike, called by one thread of each before the threads begin: no other
+    /// process takes the end of this one for a death.
+    [[noreturn]] void give_up(ExitCode code, const std::string& why);
+
   private:
     tuttiConfig_t config(int rank) const;  // -1: of the communicator of the processes, which is on the CPU
     void share(tuttiUniqueId& id);

@@ -49,37 +49,36 @@ TEST_CASE("the ranks of a host see the page of its first one") {
 
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
 TEST_CASE("processes that outnumber their cores share a decision") {
-    cpu_set_t cores;
-    REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
-    cpu_set_t one{};
-    for (std::size_t core = 0; CPU_COUNT(&one) == 0; ++core)
-        if (CPU_ISSET(core, &cores)) CPU_SET(core, &one);
-    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
     tuttiUniqueId id;
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.transport = "shm";
-    const auto sums = [](tuttiComm_t comm) {
+    cpu_set_t cores;
+    REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
+    const auto rank = [&](int self) {
+        cpu_set_t one{};
+        for (std::size_t core = 0; CPU_COUNT(&one) == 0; ++core)
+            if (CPU_ISSET(core, &cores)) CPU_SET(core, &one);
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.transport = "shm";
+        tuttiComm_t comm = nullptr;
         float x = 1;
-        return tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess && x == 2;
+        if (sched_setaffinity(0, sizeof one, &one) != 0) return 1;
+        if (tuttiCommInitRankConfig(&comm, 2, id, self, &config) != tuttiSuccess) return 2;
+        if (tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess || x != 2) return 3;
+        Connections& connections = comm->comm->connections();
+        const RankPage* const first = connections.host_page();
+        if (first == nullptr || (first == &connections.page()) != (self == 0)) return 4;
+        const auto made = [](const SharedDecision& d) { return d.question != 0 && d.state == 1; };
+        if (std::ranges::count_if(first->decisions, made) != 1) return 5;
+        return tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 6;
     };
-    tuttiComm_t comm = nullptr;
-    const pid_t child = fork();
-    if (child == 0) {
-        if (tuttiCommInitRankConfig(&comm, 2, id, 1, &config) != tuttiSuccess || !sums(comm)) _exit(1);
-        const RankPage* const first = comm->comm->connections().host_page();
-        _exit(first != nullptr && first->decisions[0].question != 0 && first != &comm->comm->connections().page() ? 0
-                                                                                                                  : 2);
+    pid_t children[2];
+    for (int r = 0; r < 2; ++r)
+        if (children[r] = fork(); children[r] == 0) _exit(rank(r));
+    for (const pid_t child : children) {
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
     }
-    REQUIRE(tuttiCommInitRankConfig(&comm, 2, id, 0, &config) == tuttiSuccess);
-    CHECK(sums(comm));
-    const RankPage& page = comm->comm->connections().page();
-    CHECK(std::ranges::count_if(page.decisions, [](const auto& d) { return d.question != 0 && d.state == 1; }) == 1);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-    REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
-    REQUIRE(sched_setaffinity(0, sizeof cores, &cores) == 0);
 }
 #endif
 

@@ -507,6 +507,9 @@ void outlive_rank_1_of_a_window(Self& self) {
         self.gpus.synchronize_stream(self.stream);
         raise(SIGKILL);
     }
+    // Rank 2 has its window, too, when rank 1 dies.
+    if (self.rank == 2) harness::must_succeed(tuttiSignal(0, 0, 0, 0, self.comm, self.stream), "signal");
+    if (self.rank == 0) harness::must_succeed(window.wait(2), "wait");
     if (self.rank == 0) harness::must_succeed(tuttiSignal(1, 0, 0, 0, self.comm, self.stream), "signal");
     tuttiResult_t result = self.rank == 0 ? window.wait(1) : tuttiSuccess;
     while (result == tuttiSuccess) {

@@ -387,12 +387,13 @@ class Apart(OnHosts):
                                    "hosts reach that address", unreached)
 
     def test_firewall_in_one_direction_that_comes_amid_a_run(self):
-        # By the connections for data or those for control, whichever notice first.
+        # By the connections for data or those for control, whichever notice first. What is let through may tell a rank
+        # that the other one has given up.
         name = r"rank {} \(pid \d+ on host host{}\)"
         silent = "its host acknowledges nothing any more: it is cut off"
         lost = "|".join(rf"rank {a} lost its connection with {name.format(b, b)} \(10\.77\.0\.\d:\d+ to "
-                        rf"10\.77\.0\.\d:\d+\): {silent}|{name.format(b, b)} can't be reached from "
-                        rf"{name.format(a, a)} any more: {silent}" for a, b in ((0, 1), (1, 0)))
+                        rf"10\.77\.0\.\d:\d+\): ({silent}|it has given the connection up)|{name.format(b, b)} can't "
+                        rf"be reached from {name.format(a, a)} any more: {silent}" for a, b in ((0, 1), (1, 0)))
         for rank, direction in ((0, "input"), (0, "output")):
             with self.subTest(direction=direction):
                 done = self.behind_a_firewall(rank, "", direction, 2, f"{PERF} -b 1M -e 1M -n 1000000 -T 60",

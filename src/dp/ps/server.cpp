@@ -171,7 +171,8 @@ void Server::tell(int number, const Error& why) {
     };
     const auto end = Clock::now() + std::chrono::milliseconds(settings_.timeoutMs);
     std::unique_lock lock(w.mutex);
-    while (!w.gone && Clock::now() < end && !hung_up()) w.changed.wait_for(lock, std::chrono::milliseconds(20));
+    while (!w.gone && Clock::now() < end && !hung_up())
+        w.changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return w.gone; });
 }
 
 /// Handles one message of a worker. Returns false if it was the last one.

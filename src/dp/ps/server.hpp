@@ -58,7 +58,7 @@ class Server : private Answers {
         explicit Worker(Link its) : link(std::move(its)) {}
         Link link;
         std::mutex mutex;  // guards the members up to `left`
-        std::condition_variable changed;
+        Condition changed;
         std::deque<Answer> answers;  // not sent yet
         std::size_t unapplied = 0;   // bytes of gradients received and not applied yet
         bool gone = false;           // it has died, or this server has been aborted
