@@ -31,7 +31,6 @@ class SharedDecisions {
     class Duty {
       public:
         Duty() = default;
-        explicit Duty(SharedDecision& entry) : entry_(&entry) {}
         Duty(const Duty&) = delete;
         ~Duty() { end(gave_up); }
         void fulfil(const Decision& decision);

@@ -1,6 +1,8 @@
 // What a tuner tells the other ranks of its host, and takes from them.
 #include <algorithm>
 
+#include "base/os.hpp"
+#include "base/result.hpp"
 #include "plan/tuner.hpp"
 
 namespace tutti {
@@ -15,12 +17,9 @@ std::uint32_t number_of(const Algorithm& algorithm) {
 std::uint64_t Tuner::number_of(const DecisionKey& key) const {
     const auto& [kind, width, mappable, altered] = key;
     const auto& [collective, uneven, root] = kind;
-    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-    const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
-    for (const char c : allowed_.text()) add(static_cast<unsigned char>(c));
-    for (const std::uint64_t setting : {std::uint64_t{reproducible_}, tuning_ ? tuning_->hash() : 0,
-                                        own_ ? own_->hash() : 0, static_cast<std::uint64_t>(root)})
-        add(setting);
+    const auto hash_of = [](const auto& files) { return static_cast<unsigned long long>(files ? files->hash() : 0); };
+    const std::uint64_t hash = fnv(text("%s %d %llu %llu %d", allowed_.text().c_str(), reproducible_ ? 1 : 0,
+                                        hash_of(tuning_), hash_of(own_), root));
     const std::uint64_t exact = static_cast<std::uint64_t>(collective) << 10 | static_cast<std::uint64_t>(width) << 3 |
                                 std::uint64_t{uneven} << 2 | std::uint64_t{mappable} << 1 | std::uint64_t{altered};
     return std::uint64_t{1} << 63 | (hash << 18 & ~(std::uint64_t{1} << 63)) | exact;

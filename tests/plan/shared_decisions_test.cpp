@@ -1,8 +1,7 @@
 // Decisions that the ranks of one host share.
 #include "plan/shared_decisions.hpp"
 
-#include <array>
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <thread>
@@ -11,7 +10,7 @@
 #include "base/result.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
-#include "plan/tuner.hpp"
+#include "machine.hpp"
 
 using namespace tutti;
 
@@ -22,19 +21,8 @@ struct Host {
     std::unique_ptr<RankPage> page = std::make_unique<RankPage>();  // zeroed, as an arena is
     SharedDecisions decisions{*page};
 
-    static Platform crowded(int ranks) {
-        Platform p;
-        p.ranks = ranks;
-        p.rates.cores = 2;
-        p.line = {0.15, 1 / 40e3};
-        p.limits.slots = {256 * 1024, 8};
-        p.uneven = p.limits;
-        p.uneven.uneven = true;
-        p.uneven.tile = 64 * 1024;
-        return p;
-    }
     static Tuner tuner(int ranks, const char* allowed = "") {
-        return {crowded(ranks), Allowed::parse(allowed), false, nullptr};
+        return {machine(ranks, 2), Allowed::parse(allowed), false, nullptr};
     }
     std::size_t in_use() const {
         std::size_t used = 0;

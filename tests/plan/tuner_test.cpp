@@ -1,4 +1,4 @@
-#include "plan/tuner.hpp"
+#include "machine.hpp"
 
 #include "base/result.hpp"
 #include "harness/catch.hpp"
@@ -7,18 +7,6 @@
 using namespace tutti;
 
 namespace {
-
-Platform machine(int ranks, int cores) {
-    Platform p;
-    p.ranks = ranks;
-    p.rates.cores = cores;
-    p.line = {0.15, 1 / 40e3};
-    p.limits.slots = {256 * 1024, 8};
-    p.uneven = p.limits;
-    p.uneven.uneven = true;
-    p.uneven.tile = 64 * 1024;
-    return p;
-}
 
 std::string chosen(Tuner& tuner, Collective c, std::size_t bytes) {
     return std::string(tuner.choose({c, bytes}).algorithm->name);
