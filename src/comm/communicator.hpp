@@ -106,7 +106,8 @@ class Communicator {
     void settle();
     void attach(Rank peer, bool pair);
     std::chrono::microseconds round_trip() const;
-    Platform platform_of(const Census& told, int cores, std::span<const Rank> order, const gpu::Budget& budget) const;
+    Platform platform_of(const Census& told, int cores, std::span<const Rank> order, const gpu::Budget& budget,
+                         bool far_cores) const;
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(const BoundProgram& bound);

@@ -14,6 +14,7 @@
 #include "bootstrap/frame.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/service.hpp"
+#include "comm/core_distance.hpp"
 #include "comm/driver.hpp"
 #include "comm/hello.hpp"
 #include "gpu/direct.hpp"
@@ -163,6 +164,18 @@ void take_common_path(Platform& platform, const Census& told) {
             platform.transport.c_str(), path->latency_us, 1e-3 / path->us_per_byte);
 }
 
+/// Whether the ranks are two processes of one host whose cores share no cache, or it can't be measured. The same on
+/// both. Call it only if each has a core.
+bool cores_are_far(Connections& connections) {
+    const Rank self = connections.rank();
+    if (connections.ranks() != 2 || connections.on_gpus() || connections.transport_to(1 - self).sees() != Sees::regions)
+        return false;
+    RankPage* const page = connections.host_page();
+    const int ns = page == nullptr ? 0 : line_ns_between(*page, self == 0);
+    log(Level::info, "rank %d: a cache line takes %d ns from one rank to the other (0: not measured)", self, ns);
+    return ns == 0 || ns >= far_line_ns;
+}
+
 /// Tells the other members of the session why this rank, which has joined it, makes no communicator with them.
 void tell_why(Session& session, const Error& why) {
     shielded("telling why a communicator could not be made", [&] {
@@ -293,10 +306,11 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         connections_.engine()->on_loss([this](const Error& error) { faults_.fail(error); });
         connections_.engine()->ask([this] { return gpu_->busy(); });
     }
+    const bool far_cores = !waiting_.oversubscribed && cores_are_far(connections_);
     std::size_t all_cores = 0;  // of all hosts, so that all ranks decide alike
     for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =
-        Tuner::shared(platform_of(told, static_cast<int>(all_cores), order, budget),
+        Tuner::shared(platform_of(told, static_cast<int>(all_cores), order, budget, far_cores),
                       Allowed::parse(options_.algorithm, own.get()), options_.reproducible, common_tuning(told), own);
     const auto by_network = [this](Rank peer) {
         return !connections_.on_gpus() && connections_.transport_to(peer).needs_engine();  // kernels have one channel
@@ -343,7 +357,7 @@ gpu::Budget Communicator::meet_gpus() {
 }
 
 Platform Communicator::platform_of(const Census& told, int cores, std::span<const Rank> order,
-                                   const gpu::Budget& budget) const {
+                                   const gpu::Budget& budget, bool far_cores) const {
     std::vector<std::uint64_t> hosts;
     hosts.reserve(told.seats.size());
     for (Rank part = 0; part < ranks(); ++part)
@@ -357,6 +371,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
     }
     Platform platform = p2p ? gpu_platform(ranks(), budget)
                             : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
+    if (far_cores) platform.copy_between_far_cores();
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     platform.stretch(round_trip());
     if (!p2p) take_common_path(platform, told);

@@ -19,6 +19,8 @@ constexpr double to_share = 10;
 // With the rates of cost.hpp 8 cores move 220 GB/s outside of caches, about what a memory of 8 channels gives.
 constexpr int cores_per_memory = 8;
 
+constexpr std::size_t far_part = 8;
+
 constexpr Line over_pcie{1.5, 1 / 20e3};  // what reading host memory from a kernel adds
 
 TileLimits host_limits(int ranks) {
@@ -64,6 +66,12 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
         p.fewest_channels = p.limits.slots.channels = network_channels;
     }
     return p;
+}
+
+/// Reading what a peer has just written, line by line, takes as long as its program then takes to fetch the lines back:
+/// up to this part of the cores' own caches, copies take less (docs/performance-cpu.md).
+void Platform::copy_between_far_cores() {
+    if (sees_regions) copied_bytes = std::max(copied_bytes, near_bytes / far_part);
 }
 
 void Platform::share_among(int threads, int memories) {

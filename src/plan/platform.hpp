@@ -51,6 +51,8 @@ struct Platform {
         limits.keep_lines_within(channels);
         rates.insists = true;
     }
+    /// For two ranks whose cores share no cache: small messages are copied, even if their buffers can be mapped.
+    void copy_between_far_cores();
     /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before
     /// force_channels().
     void share_among(int threads, int memories);

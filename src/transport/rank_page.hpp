@@ -37,6 +37,11 @@ struct alignas(64) SharedDecision {
 };
 static_assert(sizeof(SharedDecision) == 64);
 
+/// Where a host's two ranks measure how far their cores are apart; only comm/core_distance.hpp uses it.
+struct alignas(64) CoreDistance {
+    std::atomic<std::uint32_t> word;
+};
+
 /// What a rank tells about itself to every rank that can see its memory.
 struct RankPage {
     WakeUp wake_up;
@@ -50,6 +55,7 @@ struct RankPage {
     std::atomic<std::uint64_t> freed;                 // grows when a region is freed in its process
     std::atomic<std::uint32_t> gates[most_windows];   // by window: the key under which peers may use its part
     SharedDecision decisions[most_shared_decisions];  // of a host's first rank: those of all its ranks, who write them
+    CoreDistance core_distance;                       // in rank 0's page
 };
 
 /// How many threads of the rank are inside steps that touch peers' memory.

@@ -118,6 +118,21 @@ TEST_CASE("where ranks outnumber cores, buffers that fit the cores' own caches g
     CHECK(chosen(2, 2, 64 << 10, true).second.by_reference);
 }
 
+TEST_CASE("between far cores, buffers that take an eighth of the cores' own caches go through slots, mappable or not") {
+    Platform p = host_platform(2, 2, 32 << 20, 1 << 20, {&shm_transport()});
+    p.copy_between_far_cores();
+    Tuner tuner(p, Allowed(), false, nullptr);
+    const auto chosen = [&](std::size_t bytes, bool mappable) {
+        return tuner.choose({.collective = Collective::all_reduce, .bytes = bytes, .mappable = mappable});
+    };
+    CHECK_FALSE(chosen(64 << 10, true).tiling.by_reference);
+    CHECK(chosen(64 << 10, true).algorithm == chosen(64 << 10, false).algorithm);
+    CHECK(chosen(128 << 10, true).tiling.by_reference);
+    Platform threads = host_platform(2, 2, 32 << 20, 1 << 20, {&local_transport()});
+    threads.copy_between_far_cores();
+    CHECK(threads.copied_bytes == 0);  // they see each other's memory, mapped or not
+}
+
 TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ",
           "[long]") {
     for (int n = 2; n <= 8; ++n)

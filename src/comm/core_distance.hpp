@@ -1,0 +1,15 @@
+// How far the cores of a host's two ranks are apart: what a cache line takes from one to the other.
+#pragma once
+
+#include "transport/rank_page.hpp"
+
+namespace tutti {
+
+/// Cores that pass a line on within this time share a cache; others do not (docs/performance-cpu.md).
+inline constexpr int far_line_ns = 40;
+
+/// Two ranks call it at about the same time, `first` on one of them. Nanoseconds that a line takes one way, the same on
+/// both; 0 if the other rank did not come within 20 ms. Once for a page. Does not throw.
+int line_ns_between(RankPage& page, bool first);
+
+}  // namespace tutti
