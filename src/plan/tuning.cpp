@@ -76,41 +76,47 @@ std::string shortest(double number) {
     return {digits, std::to_chars(digits, std::end(digits), number).ptr};
 }
 
+/// Reads no further than it must: each core's part costs the kernel a look at that core.
 std::string processor() {
-    if (access("/proc/cpuinfo", R_OK) != 0) return "unknown processor";
-    std::istringstream info(read_file("/proc/cpuinfo"));
-    info.exceptions(std::ios::badbit);  // out of memory must throw, not look like another machine
+    std::ifstream info("/proc/cpuinfo");
+    info.exceptions(std::ios::badbit);  // a lack of memory must not look like another machine
     for (std::string line; std::getline(info, line);)
         if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
     return "unknown processor";
 }
 
-/// Bytes of the largest cache of these levels; 0 if the kernel knows none. (The processor itself may report more than a
-/// virtual machine has.)
-std::size_t cache_of_level(int least, int most) {
-    std::size_t largest = 0;
-    for (int index = 0; index < 8; ++index) {
-        const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index%d/", index);
-        std::ifstream level_file(folder + "level"), size_file(folder + "size");
-        int level = 0;
-        std::size_t size = 0;
-        char unit = 0;
-        if (level_file >> level && level >= least && level <= most && size_file >> size >> unit && unit == 'K')
-            largest = std::max(largest, size << 10);
-    }
-    return largest;
+struct Caches {
+    std::size_t largest = 0, of_core = 0;  // in bytes; 0 if the kernel knows none
+};
+
+/// Read once, from the kernel. (The processor itself may report more than a virtual machine has.)
+const Caches& caches() {
+    static const Caches found = [] {
+        Caches all;
+        for (int index = 0;; ++index) {
+            const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index%d/", index);
+            std::ifstream level_file(folder + "level");
+            int level = 0;
+            std::size_t size = 0;
+            char unit = 0;
+            if (!(level_file >> level)) return all;
+            std::ifstream size_file(folder + "size");
+            if (level < 1 || level > 4 || !(size_file >> size >> unit) || unit != 'K') continue;
+            all.largest = std::max(all.largest, size << 10);
+            if (level == 2) all.of_core = std::max(all.of_core, size << 10);
+        }
+    }();
+    return found;
 }
 
 }  // namespace
 
 std::size_t core_cache() {
-    const std::size_t size = cache_of_level(2, 2);
-    return size > 0 ? size : 1 << 20;
+    return caches().of_core > 0 ? caches().of_core : 1 << 20;
 }
 
 std::size_t largest_cache() {
-    const std::size_t size = cache_of_level(1, 4);
-    return size > 0 ? size : 32 << 20;
+    return caches().largest > 0 ? caches().largest : 32 << 20;
 }
 
 std::string machine_name() {
