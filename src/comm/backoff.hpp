@@ -15,15 +15,17 @@ namespace tutti {
 
 /// Decides what a waiting thread does after a fruitless look. Spinning is free only while cores are. A yield helps only
 /// if the scheduler then runs another rank; it does not if every rank has a session of its own (some launchers do that,
-/// and the kernel schedules sessions as groups). Sleeping costs the waker a system call, and the sleeper some 30 us
-/// until it runs. Where ranks outnumber cores, those that run at the same time often wait for each other for less than
-/// two context switches: then the rank keeps looking for a moment, which spares a switch to a rank that could not go on
-/// either. Belongs to one waiting thread.
+/// and the kernel schedules sessions as groups). A rank that has a core alone goes on yielding, to nobody. Sleeping
+/// costs the waker a system call, and the sleeper some 30 us until it runs. Where ranks outnumber cores, those that run
+/// at the same time often wait for each other for less than two context switches: then the rank keeps looking for a
+/// moment, which spares a switch to a rank that could not go on either. Belongs to one waiting thread.
 class Backoff {
   public:
-    /// wake_up: that of the waiting rank. trust: how long to go on yielding although the yields do not switch; adapted
-    /// here and kept by the caller from wait to wait. Both must outlive this.
-    Backoff(bool oversubscribed, WakeUp& wake_up, std::chrono::microseconds& trust) : wake_up_(wake_up), trust_(trust) {
+    /// alone: no other rank runs on this one's core. wake_up: that of the waiting rank. trust: how long to go on
+    /// yielding although the yields do not switch; adapted here and kept by the caller from wait to wait. Both must
+    /// outlive this.
+    Backoff(bool oversubscribed, bool alone, WakeUp& wake_up, std::chrono::microseconds& trust)
+        : alone_(alone), wake_up_(wake_up), trust_(trust) {
         const int chosen = config().spin_us;
         looks_on_ = oversubscribed && chosen < 0;
         spin_ = std::chrono::microseconds(chosen >= 0 ? chosen : oversubscribed ? 0 : spin_us);
@@ -61,7 +63,7 @@ class Backoff {
         sched_yield();
         const auto waited = since_start();
         yielding_ += yields_per_clock * (waited - before);  // the other yields were not timed
-        futile_ = yielding_ < yields_ * switch_time;
+        futile_ = !alone_ && yielding_ < yields_ * switch_time;
         if (futile_ && yielding_ > trust_) {
             trust_ = std::max(trust_ / 2, shortest_trust);
             futile_ = false;
@@ -107,6 +109,7 @@ class Backoff {
     static constexpr std::chrono::nanoseconds two_switches{2000};
     static constexpr std::chrono::microseconds shortest_trust{2}, longest_trust{50};
 
+    const bool alone_;
     WakeUp& wake_up_;
     std::chrono::microseconds& trust_;
     bool looks_on_;

@@ -21,6 +21,7 @@ struct Census;
 /// What decides how a rank waits for others: whether it may spin, and how long it yields before it sleeps.
 struct Waiting {
     bool oversubscribed = false;                    // ranks on this host outnumber its cores: waits must not spin
+    bool alone = false;                             // they do, but this one is bound to a core that it has alone
     bool crowded = false;                           // the ranks' threads do: calls that threads share must not
     bool all_fence = true;                          // every rank's process lets the others fence its cores (membarrier)
     std::chrono::microseconds trust_in_yields{50};  // Backoff's trust, kept from wait to wait

@@ -248,8 +248,8 @@ class Shared : public Single {
 /// Not inlined, so that the path of operations that are not shared stays compact.
 [[gnu::noinline]] void run_shared(Communicator& comm, HostExecution& execution) {
     comm.crew()->run([&] {
-        Backoff backoff(comm.waiting().oversubscribed || comm.waiting().crowded, comm.connections().page().wake_up,
-                        comm.waiting().trust_in_yields);
+        Backoff backoff(comm.waiting().oversubscribed || comm.waiting().crowded, false,
+                        comm.connections().page().wake_up, comm.waiting().trust_in_yields);
         Shared shared(comm, execution);
         look_after(shared, backoff);
     });
@@ -271,7 +271,7 @@ class SharedThread {
         }
         microseconds trust = wakes().waiting().trust_in_yields;
         const auto work_off = [&] {
-            Backoff backoff(oversubscribed, wakes().connections().page().wake_up, trust);
+            Backoff backoff(oversubscribed, false, wakes().connections().page().wake_up, trust);
             look_after(*this, backoff);
         };
         if (Crew* const crew = lender())
@@ -364,8 +364,9 @@ void run_one(Communicator& comm, const Operation& operation) {
             Single single(comm, execution);
             single.progress();  // what is sent now is under way while this rank prepares to wait
             if (!execution.finished()) {
-                Backoff backoff(comm.waiting().oversubscribed, comm.connections().page().wake_up,
-                                comm.waiting().trust_in_yields);
+                Waiting& waiting = comm.waiting();
+                Backoff backoff(waiting.oversubscribed, waiting.alone, comm.connections().page().wake_up,
+                                waiting.trust_in_yields);
                 look_after(single, backoff);
             }
         }

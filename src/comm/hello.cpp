@@ -82,6 +82,15 @@ int Census::all_memories() const {
     return all;
 }
 
+bool Census::has_core_alone(Rank rank) const {
+    const auto own = static_cast<std::size_t>(rank);
+    if (only_core[own] < 0) return false;
+    for (std::size_t r = 0; r < seats.size(); ++r)
+        if (r != own && seats[r].host == seats[own].host && (only_core[r] < 0 || only_core[r] == only_core[own]))
+            return false;
+    return true;
+}
+
 void Census::add(const Hello& h) {
     if (infos.empty())
         cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning, paths = h.paths;

@@ -58,6 +58,8 @@ struct Census {
 
     /// The number of NUMA nodes on all hosts, at least one for each host.
     int all_memories() const;
+    /// Whether the rank is bound to a single core, on which no other rank of its host may run.
+    bool has_core_alone(Rank rank) const;
     /// Adds the Hello of the next rank.
     void add(const Hello& hello);
 };

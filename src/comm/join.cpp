@@ -282,6 +282,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     const auto here = std::ranges::count(told.seats, host, &Seat::host);
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
+    waiting_.alone = waiting_.oversubscribed && told.has_core_alone(rank());
     waiting_.crowded = told.threads_on[host] > told.cores[host].count();
     if (options_.threads.number > 1 && !gpu_)
         crew_ = std::make_unique<Crew>(options_.threads, waiting_.crowded, connections_.page().wake_up);

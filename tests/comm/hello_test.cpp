@@ -107,4 +107,22 @@ TEST_CASE("who knows other paths between hosts may have measured the same of its
     CHECK((told.other_tuning == 2 && told.other_paths == 1));
 }
 
+TEST_CASE("a rank has a core alone if it is bound to one, and no other rank of its host may run there") {
+    const auto alone = [](std::initializer_list<std::pair<std::uint64_t, const char*>> host_and_cores) {
+        Census all;
+        for (const auto& [host, cores] : host_and_cores) {
+            Hello h = some_hello();
+            h.info.host = host;
+            h.cores = Cores(cores);  // the lowest one last
+            all.add(h);
+        }
+        std::vector<bool> each;
+        for (Rank r = 0; r < static_cast<Rank>(host_and_cores.size()); ++r) each.push_back(all.has_core_alone(r));
+        return each;
+    };
+    CHECK(alone({{1, "01"}, {1, "10"}, {1, "01"}}) == std::vector{false, true, false});
+    CHECK(alone({{1, "01"}, {2, "01"}}) == std::vector{true, true});
+    CHECK(alone({{1, "01"}, {1, "11"}}) == std::vector{false, false});
+}
+
 }  // namespace tutti::test
