@@ -74,6 +74,7 @@ Machine& machine() {
         settings.multiprocessors = from_environment("TUTTI_TEST_GPU_MULTIPROCESSORS", settings.multiprocessors);
         settings.mps = from_environment("TUTTI_TEST_GPU_MPS", 0) != 0;
         settings.peer_access = from_environment("TUTTI_TEST_GPU_PEERS", 1) != 0;
+        settings.multicast = from_environment("TUTTI_TEST_GPU_MULTICAST", 1) != 0;
         settings.allocations_wait = from_environment("TUTTI_TEST_GPU_WAITS", 0) != 0;
         settings.weak = static_cast<std::uint64_t>(from_environment("TUTTI_TEST_GPU_WEAK", 0));
         start(settings);

@@ -54,8 +54,9 @@ CUresult device_get_uuid(CUuuid* out, CUdevice device) {
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return in_driver([&] {
         if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-        if (attribute != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
-        *value = machine().settings.dma_buf ? 1 : 0;
+        const bool multicast = attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED;
+        if (!multicast && attribute != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+        *value = (multicast ? machine().settings.multicast : machine().settings.dma_buf) ? 1 : 0;
         return CUDA_SUCCESS;
     });
 }
@@ -161,7 +162,8 @@ CUresult stream_get_context(CUstream handle, CUcontext* out) {
     });
 }
 
-void* function_named(const char* name) {
+/// nullptr if that version of CUDA does not have it.
+void* function_named(const char* name, unsigned version) {
     static const Entry all[] = {
         entry<decltype(cuDeviceGet)>("cuDeviceGet", device_get),
         entry<decltype(cuDeviceGetUuid_v2)>("cuDeviceGetUuid", device_get_uuid),
@@ -174,9 +176,10 @@ void* function_named(const char* name) {
         entry<decltype(cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange", get_handle_for_range),
         entry<decltype(cuStreamGetCtx)>("cuStreamGetCtx", stream_get_context),
     };
-    for (const std::span<const Entry> some : {std::span<const Entry>(all), virtual_memory_functions()})
+    for (const std::span<const Entry> some :
+         {std::span<const Entry>(all), virtual_memory_functions(), multicast_functions()})
         for (const Entry& e : some)
-            if (std::strcmp(e.name, name) == 0) return e.function;
+            if (std::strcmp(e.name, name) == 0 && version >= e.since) return e.function;
     return nullptr;
 }
 
@@ -188,10 +191,10 @@ using namespace tutti::on_hosts;
 extern "C" {
 
 /// Does not initialize the driver.
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** out, unsigned, unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** out, unsigned version, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
     return call(nothing, [&](Lock&) {
-        *out = function_named(name);
+        *out = function_named(name, version);
         if (found != nullptr)
             *found = *out != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
         else

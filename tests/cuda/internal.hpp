@@ -165,13 +165,18 @@ struct Allocation {
     bool on_device() const { return kind <= Kind::mapped; }
 };
 
-/// What cuMemCreate makes. It lives as long as it has a handle or is mapped.
+constexpr int no_device = -2;  // of an object of multicast
+
+/// What cuMemCreate makes, or cuMulticastCreate. It lives as long as it has a handle or is mapped.
 struct Physical {
     Fd fd;
     std::size_t bytes;
     int device;
     bool imported, shareable;
-    int handles = 1, mappings = 0;
+    int handles = 1, mappings = 0;                         // mappings: bindings to multicast, too
+    Mapping multicast = {};                                // of an object of multicast: what processes share of it
+    std::vector<CUmemGenericAllocationHandle> bound = {};  // to it, by this process
+    bool is_multicast() const { return multicast.base() != nullptr; }
 };
 
 struct Machine {
@@ -187,6 +192,7 @@ struct Machine {
     std::map<std::byte*, Allocation> memory;
     std::map<std::byte*, std::size_t> reserved;  // addresses for virtual memory: bytes by the first one
     std::map<CUmemGenericAllocationHandle, Physical> physical;
+    std::map<ino_t, Mapping> seen;  // memory that is bound to multicast, of all processes
     Traffic traffic = {};
     unsigned long long last_id = 0, last_capture = 0, last_physical = 0;
     int flushes = 0;
@@ -289,11 +295,12 @@ std::byte* keep(Allocation a);
 struct Entry {
     const char* name;
     void* function;
+    unsigned since;  // which version of CUDA has it
 };
 /// The types are checked against the driver's.
 template <class Function>
-Entry entry(const char* name, Function* function) {
-    return {name, reinterpret_cast<void*>(function)};
+Entry entry(const char* name, Function* function, unsigned since = 12000) {
+    return {name, reinterpret_cast<void*>(function), since};
 }
 /// Runs the body of a function of the driver under the lock.
 CUresult in_driver(const std::function<CUresult()>& body);
@@ -302,5 +309,22 @@ CUresult in_driver(const std::function<CUresult()>& body);
 
 /// The driver's functions for virtual memory.
 std::span<const Entry> virtual_memory_functions();
+CUmemGenericAllocationHandle add_physical(Physical physical);
+void free_if_unused(CUmemGenericAllocationHandle handle);
+
+// multicast.cpp
+
+std::span<const Entry> multicast_functions();
+std::size_t multicasts_here();
+/// Waits, without the lock, until all devices were added to the object; false if the handle is none's.
+bool await_multicast(CUmemGenericAllocationHandle handle, const char* what);
+bool takes_part(const Physical& object, int device);
+Physical imported_multicast(Fd fd);
+/// Whether the name of a file says that it is an object of multicast.
+bool is_multicast_file(const char* name);
+/// Those that this process has made.
+void end_bindings(Physical& object);
+/// Where an address of this allocation leads; nowhere if it is not one of multicast.
+ptx::Memory::Multicast replicas(const Allocation& allocation, const std::byte* at);
 
 }  // namespace tutti::on_hosts

@@ -60,6 +60,10 @@ void reset_traffic() {
 
 namespace {
 
+bool is_multicast(const Allocation& a) {
+    return a.kind == Kind::mapped && machine().physical.at(a.physical).is_multicast();
+}
+
 /// The device's own memory, that of peers it has access to, but for their pools, virtual memory that it has access to,
 /// and the host's that is pinned.
 class Reach : public ptx::Memory {
@@ -69,10 +73,16 @@ class Reach : public ptx::Memory {
         const Lock lock = locked();
         const Allocation* const a = allocation_at(at);
         if (a == nullptr) return {};
-        if (a->kind == Kind::mapped && !a->access.contains(device_.number)) return {};
+        if (a->kind == Kind::mapped && (!a->access.contains(device_.number) || is_multicast(*a))) return {};
         const bool peers = a->kind == Kind::mapped || (a->kind == Kind::device && device_.peers.contains(a->device));
         if (a->on_device() && a->device != device_.number && !peers) return {};
         return {a->base, a->base + a->bytes};
+    }
+    Multicast multicast_at(const std::byte* at) const override {
+        const Lock lock = locked();
+        const Allocation* const a = allocation_at(at);
+        return a != nullptr && a->kind == Kind::mapped && a->access.contains(device_.number) ? replicas(*a, at)
+                                                                                             : Multicast{};
     }
     void moved(const Range& range, const Traffic& more) const override {
         const Lock lock = locked();
@@ -146,6 +156,7 @@ Side side(const void* pointer, std::size_t bytes) {
     if (a == nullptr) return Side::pageable;
     require(bytes <= static_cast<std::size_t>(a->base + a->bytes - static_cast<const std::byte*>(pointer)),
             cudaErrorInvalidValue);
+    require(!is_multicast(*a), cudaErrorInvalidValue);
     return a->on_device() ? Side::device : Side::pinned;
 }
 

@@ -26,6 +26,8 @@ struct Settings {
     bool dma_buf = false;                       // as harness/dma_buf.hpp makes them
     bool rdma_writes_ordered = false;           // else they take a flush
     bool virtual_memory = true;                 // of which other processes can be given descriptors
+    bool multicast = true;                      // its devices have multicast: TUTTI_TEST_GPU_MULTICAST=0: none
+    std::size_t most_multicasts = 1 << 16;      // objects of multicast that this process can make
     bool allocations_wait = false;              // cudaMalloc and pinning, too: TUTTI_TEST_GPU_WAITS=1
     int connections = 0;     // hardware queues per device and priority; 0: CUDA_DEVICE_MAX_CONNECTIONS
     int wait_ms = 0;         // bound of every wait; 0: TUTTI_TEST_GPU_MS, or two minutes
@@ -44,6 +46,8 @@ void restart(const Settings& settings);
 int contexts_made(int device);
 /// Allocations of the device that were not freed; -1: pinned ones of the host.
 std::size_t allocations(int device);
+/// Objects of multicast of which this process has a handle, or which it has mapped.
+std::size_t multicasts();
 /// How often cudaDeviceFlushGPUDirectRDMAWrites was called.
 int flushes();
 

@@ -75,6 +75,14 @@ class Memory {
     /// at random, and races within blocks are faults (ptx_races.hpp); nullptr: none of these.
     virtual WeakGpu* weak() const { return nullptr; }
     virtual bool is_home(const Range&) const { return true; }  // on that GPU
+
+    /// Addresses of multicast, and where their first byte lies on each GPU, as this process sees it.
+    struct Multicast {
+        Range range;
+        std::vector<std::byte*> replicas = {};  // none: it is no such address
+    };
+    /// What only the instructions multimem.* can use.
+    virtual Multicast multicast_at(const std::byte*) const { return {}; }
 };
 
 /// Runs a block to its end, on the calling thread. Its threads take turns, of some instructions each, so that they may

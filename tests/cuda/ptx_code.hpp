@@ -103,7 +103,12 @@ struct Block {
         bool home = true;         // on its own GPU
         Memory::Traffic moved = {};
     };
-    std::vector<Known> known;        // that may be used
+    std::vector<Known> known;  // that may be used
+    struct Multicast {
+        Memory::Multicast its;
+        Memory::Traffic moved = {};
+    };
+    std::vector<Multicast> multicasts;
     std::size_t last = 0;            // of these
     const Known* touched = nullptr;  // by the access under way; nullptr: a thread's own
     Memory::Traffic elsewhere;       // in threads' own memory

@@ -209,13 +209,16 @@ Form form_of(const Opcode& opcode, unsigned vector) {
     const bool memory = among({"ld", "st", "atom", "red", "cvta", "fence", "membar"});
     const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap", "nanosleep"});
     const bool warp = among({"vote", "shfl", "activemask"});
+    const bool multicast = name == "multimem", loads = name == "ld" || (multicast && has(opcode, "ld_reduce"));
     form.run = control || warp ? control_of(opcode)
                : name == "cvt" ? conversion_of(opcode)
                : memory        ? memory_of(opcode, vector)
+               : multicast     ? multimem_of(opcode, vector)
                                : arithmetic_of(opcode);
-    if (memory) form.memory = memory_order_of(opcode);
-    if (name == "ld" || name == "shfl") form.destinations = static_cast<std::uint8_t>(vector);
-    if (control || among({"st", "red", "fence", "membar"})) form.destinations = control && has(opcode, "red") ? 1 : 0;
+    if (memory || multicast) form.memory = memory_order_of(opcode);
+    if (loads || name == "shfl") form.destinations = static_cast<std::uint8_t>(vector);
+    if (control || (multicast && !loads) || among({"st", "red", "fence", "membar"}))
+        form.destinations = control && has(opcode, "red") ? 1 : 0;
     return form;
 }
 

@@ -108,6 +108,7 @@ Handler arithmetic_of(const Opcode& opcode);
 Handler conversion_of(const Opcode& opcode);
 /// vector: how many registers a load or store has.
 Handler memory_of(const Opcode& opcode, unsigned vector);
+Handler multimem_of(const Opcode& opcode, unsigned vector);
 decltype(Instruction::memory) memory_order_of(const Opcode& opcode);
 Handler control_of(const Opcode& opcode);
 

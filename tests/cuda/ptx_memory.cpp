@@ -326,6 +326,7 @@ decltype(Instruction::memory) memory_order_of(const Opcode& o) {
     const bool atomic = o.front() == "atom" || o.front() == "red";
     order.scope = has(o, "cta")                                    ? Scope::cta
                   : has(o, "gpu") || has(o, "gl")                  ? Scope::gpu
+                  : has(o, "proxy")                                ? Scope::gpu  // other addresses of the same memory
                   : has(o, "sys") || has(o, "volatile") || !atomic ? Scope::sys
                                                                    : Scope::gpu;  // what atomics have without one
     const bool both = fence || has(o, "acq_rel");
@@ -340,6 +341,7 @@ Handler memory_of(const Opcode& o, unsigned vector) {
     if (name == "ld") return accesses_of<Load>(o, vector);
     if (name == "st") return accesses_of<Store>(o, vector);
     if (name == "cvta") return space_change(o);
+    if (name == "fence" && has(o, "proxy")) return o.size() == 3 && o.back() == "alias" ? fence : nullptr;
     if (name == "fence" || name == "membar") return fence;
     if (has(o, "shared")) return nullptr;
     if (name == "red") return has(o, "add") ? of<Reduce>(Atoms{}, type) : nullptr;

@@ -179,6 +179,7 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
     }
     for (std::size_t n = own_ranges; n < block.known.size(); ++n)
         memory->moved(block.known[n].range, block.known[n].moved);
+    for (const Block::Multicast& m : block.multicasts) memory->moved(m.its.range, m.moved);
 }
 
 }  // namespace tutti::ptx

@@ -13,6 +13,23 @@
 #include "internal.hpp"
 
 namespace tutti::on_hosts {
+
+CUmemGenericAllocationHandle add_physical(Physical physical) {
+    const CUmemGenericAllocationHandle handle = ++machine().last_physical;
+    machine().physical.emplace(handle, std::move(physical));
+    return handle;
+}
+
+void free_if_unused(CUmemGenericAllocationHandle handle) {
+    Physical& p = machine().physical.at(handle);
+    if (p.handles > 0 || p.mappings > 0) return;
+    if (p.is_multicast())
+        end_bindings(p);
+    else if (!p.imported)
+        device_numbered(p.device).used -= p.bytes;
+    machine().physical.erase(handle);
+}
+
 namespace {
 
 using Kind = Allocation::Kind;
@@ -35,19 +52,6 @@ bool is_valid(const CUmemAllocationProp* prop) {
            prop->location.id < machine().settings.devices &&
            (prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
             prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-}
-
-Handle add(Physical physical) {
-    const Handle handle = ++machine().last_physical;
-    machine().physical.emplace(handle, std::move(physical));
-    return handle;
-}
-
-void free_if_unused(Handle handle) {
-    const Physical& p = machine().physical.at(handle);
-    if (p.handles > 0 || p.mappings > 0) return;
-    if (!p.imported) device_numbered(p.device).used -= p.bytes;
-    machine().physical.erase(handle);
 }
 
 /// The mappings that fill the range; empty if it has holes, or begins or ends inside of one.
@@ -95,7 +99,7 @@ CUresult create(Handle* out, std::size_t bytes, const CUmemAllocationProp* prop,
         const std::string fresh(4096, '\xcd');  // not zero: at the beginning, where a mistake shows
         if (pwrite(fd.get(), fresh.data(), fresh.size(), 0) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
         device.used += bytes;
-        *out = add(
+        *out = add_physical(
             {.fd = std::move(fd), .bytes = bytes, .device = device.number, .imported = false, .shareable = shareable});
         return CUDA_SUCCESS;
     });
@@ -148,6 +152,7 @@ CUresult free_addresses(CUdeviceptr address, std::size_t bytes) {
 }
 
 CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Handle handle, unsigned long long flags) {
+    await_multicast(handle, "cuMemMap");  // if it is one
     return in_driver([&] {
         std::byte* const at = pointer(address);
         const auto found = machine().physical.find(handle);
@@ -155,7 +160,7 @@ CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Handle 
             offset != 0 || flags != 0 || address % granularity != 0 || !is_reserved(at, bytes) || !is_free(at, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         Physical& p = found->second;
-        if (mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, p.fd.get(), 0) == MAP_FAILED)
+        if (!p.is_multicast() && mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, p.fd.get(), 0) == MAP_FAILED)
             return CUDA_ERROR_OUT_OF_MEMORY;
         ++p.mappings;
         keep({.kind = Kind::mapped, .base = at, .bytes = bytes, .device = p.device, .physical = handle});
@@ -190,9 +195,12 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDes
                 device >= machine().settings.devices || whom[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
                 return CUDA_ERROR_INVALID_VALUE;
             for (Allocation* a : all) {
-                if (a->device != device && !machine().settings.peer_access) return CUDA_ERROR_INVALID_DEVICE;
+                const Physical& p = machine().physical.at(a->physical);
+                if (p.is_multicast() && !takes_part(p, device)) return CUDA_ERROR_INVALID_DEVICE;
+                if (!p.is_multicast() && a->device != device && !machine().settings.peer_access)
+                    return CUDA_ERROR_INVALID_DEVICE;
                 a->access.insert(device);
-                mprotect(a->base, a->bytes, PROT_READ | PROT_WRITE);
+                if (!p.is_multicast()) mprotect(a->base, a->bytes, PROT_READ | PROT_WRITE);
             }
         }
         return CUDA_SUCCESS;
@@ -215,6 +223,7 @@ CUresult export_handle(void* out, Handle handle, CUmemAllocationHandleType type,
 int device_of(int fd) {
     char name[128] = {};
     if (readlink(text("/proc/self/fd/%d", fd).c_str(), name, sizeof name - 1) < 0) return -1;
+    if (is_multicast_file(name)) return no_device;
     const std::string begins = std::string("/memfd:") + label;
     return std::strncmp(name, begins.c_str(), begins.size()) == 0 ? std::atoi(name + begins.size()) : -1;
 }
@@ -223,16 +232,22 @@ CUresult import_handle(Handle* out, void* descriptor, CUmemAllocationHandleType 
     return in_driver([&] {
         const int theirs = static_cast<int>(reinterpret_cast<std::intptr_t>(descriptor)), device = device_of(theirs);
         struct stat info {};
-        if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || device < 0 || device >= machine().settings.devices ||
+        if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || device == -1 || device >= machine().settings.devices ||
             fstat(theirs, &info) != 0)
             return CUDA_ERROR_INVALID_VALUE;
         Fd fd(fcntl(theirs, F_DUPFD_CLOEXEC, 0));
         if (!fd) return CUDA_ERROR_OPERATING_SYSTEM;
-        *out = add({.fd = std::move(fd),
-                    .bytes = static_cast<std::size_t>(info.st_size),
-                    .device = device,
-                    .imported = true,
-                    .shareable = true});
+        if (device == no_device && multicasts_here() >= machine().settings.most_multicasts)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (device == no_device) {
+            *out = add_physical(imported_multicast(std::move(fd)));
+            return CUDA_SUCCESS;
+        }
+        *out = add_physical({.fd = std::move(fd),
+                             .bytes = static_cast<std::size_t>(info.st_size),
+                             .device = device,
+                             .imported = true,
+                             .shareable = true});
         return CUDA_SUCCESS;
     });
 }
