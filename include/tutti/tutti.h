@@ -547,6 +547,17 @@ TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_
 TUTTI_API tuttiResult_t tuttiCommHasAddresses(tuttiComm_t comm, int* has);
 TUTTI_API tuttiResult_t tuttiCommWindowAddresses(tuttiComm_t comm, tuttiWindow_t win, void** first, size_t* stride);
 
+/* Where the caller's own kernels, on this rank's GPU, find all parts of a window at once: *address leads to the first
+ * byte of each part, up to the end of the shortest. Only the instructions multimem.* of PTX may use it (NVLink SHARP).
+ * What is said of the addresses above holds for it, too; between accesses by it and by other addresses of the same
+ * memory, a kernel needs fence.proxy.alias.
+ *
+ * tuttiInvalidUsage if the window has none; the error says why. It takes what the addresses take, and: a GPU for each
+ * rank, all of which have multicast, as their driver says, and TUTTI_GPU_MULTICAST not 0 (if so, tuttiCommHasMulticast
+ * sets *has to 1, else to 0); and that no part is empty. */
+TUTTI_API tuttiResult_t tuttiCommHasMulticast(tuttiComm_t comm, int* has);
+TUTTI_API tuttiResult_t tuttiCommWindowMulticast(tuttiComm_t comm, tuttiWindow_t win, void** address);
+
 /* Copies `count` elements from localbuff to peer's part of the window, from byte peerWinOffset of it on, then raises
  * peer's signal sigIdx; count 0 only raises it. The put has ended when both are done or, to another host, on their way:
  * then localbuff may be used again. If the peer's host refuses it later because the part was deregistered, a later call

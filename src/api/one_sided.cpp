@@ -252,6 +252,29 @@ tuttiResult_t tuttiCommWindowAddresses(tuttiComm_t comm, tuttiWindow_t win, void
     });
 }
 
+tuttiResult_t tuttiCommHasMulticast(tuttiComm_t comm, int* has) {
+    return guarded([&] {
+        if (has == nullptr) fail(tuttiInvalidArgument, "tuttiCommHasMulticast: has is NULL");
+        const CommunicatorPtr c = communicator(comm);
+        *has = c->connections().places().multicast_obstacle().empty() ? 1 : 0;
+    });
+}
+
+tuttiResult_t tuttiCommWindowMulticast(tuttiComm_t comm, tuttiWindow_t win, void** address) {
+    const char* function = "tuttiCommWindowMulticast";
+    return guarded([&] {
+        if (address == nullptr) fail(tuttiInvalidArgument, "%s: address is NULL", function);
+        const OpenWindowPtr window = window_of(function, win, comm);
+        const Window* const open = window->window.get();
+        if (open == nullptr || !open->multicast)
+            fail(tuttiInvalidUsage, "%s: the window has no address of multicast: %s", function,
+                 open == nullptr              ? window->obstacle.c_str()
+                 : open->no_multicast.empty() ? "the communicator's ranks are on CPUs"
+                                              : open->no_multicast.c_str());
+        *address = open->multicast_at;
+    });
+}
+
 tuttiResult_t tuttiPutSignal(const void* localbuff, size_t count, tuttiDataType_t type, int peer, tuttiWindow_t peerWin,
                              size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, tuttiComm_t comm,
                              tuttiStream_t stream) {

@@ -40,6 +40,8 @@ constexpr Variable table[] = {
      "1: memory of tuttiMemAllocDevice and ncclMemAlloc on GPUs is virtual memory. Windows of it have addresses for "
      "the kernels of users, as NCCL's interface for kernels needs them (docs/nccl.md). Large calls whose buffers lie "
      "in it go through slots between processes, and between GPUs of a process."},
+    {"TUTTI_GPU_MULTICAST", "1",
+     "0: windows of virtual memory have no addresses of multicast (NVLink SHARP), also where GPUs and driver could."},
     {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",
      "1: work of this process's communicators on one GPU runs in the order in which it was launched. Applies to "
      "communicators of which one rank of the process is on that GPU."},
@@ -112,6 +114,7 @@ constexpr Variable table[] = {
     {"NCCL_COMM_ID", "", "`host:port`: the rendezvous of all unique ids, so that every process may make its own id."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background unless config.blocking is set."},
     {"NCCL_HOSTID", "", "As TUTTI_HOSTID."},
+    {"NCCL_NVLS_ENABLE", "", "As TUTTI_GPU_MULTICAST; 2 counts as 1."},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "", "As TUTTI_LAUNCH_ORDER_IMPLICIT."},
     {"XDG_CACHE_HOME", "",
      "The user's cache directory, for the results of tutti-tune and the code that PyTorch's backend compiles; unset: "
@@ -271,6 +274,7 @@ Config read_config() {
     std::from_chars(queues.data(), queues.data() + queues.size(), c.gpu_queues);
     c.gpu_small = read_int("TUTTI_GPU_SMALL", 0, 1) == 1;
     c.gpu_virtual = read_int("TUTTI_GPU_VIRTUAL", 0, 1) == 1;
+    c.gpu_multicast = read_int("TUTTI_GPU_MULTICAST", 0, 1, "NCCL_NVLS_ENABLE", 0, 2) != 0;
     c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/caught.hpp"
+#include "base/log.hpp"
 #include "base/peer_error.hpp"
 #include "comm/window_parts.hpp"
 #include "gpu/memory.hpp"
@@ -101,6 +102,55 @@ void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     std::vector<Told> mine(all);
     for (Told& told : mine) std::strncpy(told.trouble, why.c_str(), sizeof told.trouble - 1);
     exchange(mine);
+}
+
+/// Gives the parts an address of multicast, if all ranks can. All ranks take the same steps, each when the one before
+/// is done on all of them: CUDA waits in bind() until all GPUs take part.
+void Windows::make_multicast(Window& window, const std::vector<Told>& all, const void* buffer) {
+    window.no_multicast = window.strip ? connections_.places().multicast_obstacle() : window.no_strip;
+    std::size_t bytes = SIZE_MAX;  // of each allocation, from its beginning on
+    for (const Told& told : all) {
+        bytes = std::min<std::size_t>(bytes, told.allocated);
+        if (window.no_multicast.empty() && told.part.bytes == 0) window.no_multicast = "a rank's part is empty";
+    }
+    if (!window.no_multicast.empty()) return;
+    std::unique_ptr<gpu::Multicast> mine;
+    Offer offer(connections_.session());
+    Told step{};
+    const auto on_all = [&](auto&& work) {
+        step.trouble[0] = '\0';
+        try {
+            work();
+        } catch (...) {
+            std::strncpy(step.trouble, text("rank %d: %s", rank(), caught().what()).c_str(), sizeof step.trouble - 1);
+        }
+        for (const Told& told : exchanged(std::vector<Told>(all.size(), step))) {
+            if (window.no_multicast.empty() && told.trouble[0] != '\0')
+                window.no_multicast = text("%.*s", static_cast<int>(sizeof told.trouble), told.trouble);
+            if (told.multicast != 0) step.multicast = told.multicast;
+        }
+        return window.no_multicast.empty();
+    };
+    const bool made = on_all([&] {
+                          if (rank() != 0) return;
+                          mine = gpu_->gpus().make_multicast(gpu_->device(), ranks(), bytes);
+                          step.multicast = offer.make(mine->descriptor());
+                      }) &&
+                      on_all([&] {
+                          if (rank() == 0) return;
+                          const Fd object = connections_.session().fetch(0, step.multicast, Clock::now() + timeout_);
+                          mine = gpu_->gpus().join_multicast(gpu_->device(), object, bytes);
+                      }) &&
+                      on_all([&] {
+                          const gpu::VirtualMemory memory = gpu::virtual_memory_at(buffer).value();
+                          const std::size_t begins = all[static_cast<std::size_t>(rank())].begins;
+                          window.multicast_at = mine->bind(memory.base) + begins;
+                      });
+    if (made)
+        window.multicast = std::move(mine);
+    else if (rank() == 0)
+        log(Level::warn, "the ranks' GPUs have multicast, but a window does not get it: %s",
+            window.no_multicast.c_str());
 }
 
 /// Adds the window to symmetric_ if all ranks have promised it and messages can refer to all parts. All ranks decide

@@ -13,6 +13,7 @@ struct Windows::Told {
     std::uint64_t descriptor;  // key under which the part's allocation is offered; 0: it is no virtual memory
     std::uint64_t allocated;   // bytes of that allocation
     std::uint64_t begins;      // the part's first byte in it
+    std::uint64_t multicast;   // rank 0: key under which the object of multicast is offered
     std::int32_t lacks;        // 1: a system resource, such as memory, is missing; 0: another trouble
     std::int32_t symmetric;    // 1: the rank has promised symmetric use
     char trouble[220];

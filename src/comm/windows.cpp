@@ -72,9 +72,8 @@ WindowPart Windows::open_part(std::size_t bytes) {
          most_windows);
 }
 
-/// Sends entry r of `mine` to rank r; returns, by rank, what the others sent to this one. Throws if one of them has
-/// trouble.
-std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
+/// Sends entry r of `mine` to rank r; returns, by rank, what the others sent to this one.
+std::vector<Windows::Told> Windows::exchanged(const std::vector<Told>& mine) {
     std::vector<Told> all(mine);
     Operation exchange;
     exchange.collective = Collective::all_to_all;
@@ -83,6 +82,12 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
     exchange.input = mine.data();
     exchange.output = all.data();
     run_(exchange);
+    return all;
+}
+
+/// The same. Throws if one of the ranks has trouble.
+std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
+    std::vector<Told> all = exchanged(mine);
     for (const Told& told : all) {
         if (told.trouble[0] != 0)
             fail(told.lacks == 1 ? tuttiSystemError : tuttiInvalidArgument, "%.*s",
@@ -156,6 +161,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
         const std::vector<Told> all = exchange(mine);
         for (std::size_t r = 0; r < all.size(); ++r) window->parts[r] = all[r].part;
         if (gpu_ != nullptr) map_parts(*window, all);
+        if (gpu_ != nullptr) make_multicast(*window, all, buffer);
         if (gpu_ != nullptr) keep_promise(*window, buffer, all);
     } catch (...) {
         close(*window);

@@ -64,6 +64,7 @@ class Windows {
     int ranks() const { return connections_.ranks(); }
     std::string find_obstacle() const;
     WindowPart open_part(std::size_t bytes);
+    std::vector<Told> exchanged(const std::vector<Told>& mine);
     std::vector<Told> exchange(const std::vector<Told>& mine);
     Told exposed(Window& window, void* buffer, std::size_t bytes, Offer& offer) const;
     std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric, std::optional<Error> why,
@@ -72,6 +73,7 @@ class Windows {
     std::string strip_obstacle(const std::vector<Told>& all) const;
     std::unique_ptr<const gpu::Strip> mapped_strip(const std::vector<Told>& all) const;
     void map_parts(Window& window, const std::vector<Told>& all);
+    void make_multicast(Window& window, const std::vector<Told>& all, const void* buffer);
     void refuse_closed(const OneSided& operation, const RankPage& theirs) const;
     void copy_piece(const OneSided& operation, std::size_t& done);
     void signal(const OneSided& operation);

@@ -1,6 +1,7 @@
 #include "gpu/arena.hpp"
 
 #include "base/by_key.hpp"
+#include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/os.hpp"
 #include "base/peer_error.hpp"
@@ -43,6 +44,7 @@ EndpointInfo Arena::info() const {
     info.blocks = device.blocks;
     info.uuid = device.uuid;
     info.arena_key = key_;
+    info.multicast = config().gpu_virtual && config().gpu_multicast && gpus_.has_multicast(device_) ? 1 : 0;
     std::size_t reached = 0;
     for (int d = 0; d < gpus_.count() && reached < info.reach.size(); ++d)
         if (gpus_.reaches(device_, d)) info.reach[reached++] = short_of(gpus_.uuid(d));

@@ -13,12 +13,13 @@ namespace tutti::gpu {
 
 inline constexpr int device_limit = 64;
 
+/// version: of CUDA, that has the function.
 template <class Function>
-Function driver_function(const char* name) {
+Function driver_function(const char* name, [[maybe_unused]] unsigned version = 12000) {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
 #if CUDART_VERSION >= 13000
-    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found);
 #else
     const cudaError_t result = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
 #endif

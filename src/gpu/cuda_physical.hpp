@@ -17,7 +17,13 @@ inline void check(CUresult result, const char* what) {
         fail(tuttiUnhandledCudaError, "%s: error %d of the CUDA driver", what, static_cast<int>(result));
 }
 
-/// A handle of an allocation, which lives as long as it has any, or is mapped.
+/// An object of multicast to be made: of so many devices, each of which binds so many bytes.
+struct NewMulticast {
+    unsigned devices;
+    std::size_t bytes;
+};
+
+/// A handle of an allocation, which lives as long as it has any, or is mapped; or of an object of multicast.
 class Physical {
   public:
     /// New memory of a device; its bytes are rounded up to whole pages. No handle if the device has not so much left.
@@ -38,6 +44,21 @@ class Physical {
             handle_ = 0;
         else
             check(result, "cuMemCreate (unset TUTTI_GPU_VIRTUAL, which demands memory that other processes can map)");
+    }
+    explicit Physical(const NewMulticast& wanted) {
+        static const auto unit_of =
+            driver_function<decltype(&cuMulticastGetGranularity)>("cuMulticastGetGranularity", 12010);
+        static const auto create = driver_function<decltype(&cuMulticastCreate)>("cuMulticastCreate", 12010);
+        CUmulticastObjectProp prop{};
+        prop.numDevices = wanted.devices;
+        prop.size = wanted.bytes;
+        prop.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        std::size_t unit = 0;
+        check(unit_of(&unit, &prop, CU_MULTICAST_GRANULARITY_MINIMUM), "cuMulticastGetGranularity");
+        if (wanted.bytes % unit != 0)
+            fail(tuttiUnhandledCudaError, "the allocations have %zu bytes, and multicast takes multiples of %zu",
+                 wanted.bytes, unit);
+        check(create(&handle_, &prop), "cuMulticastCreate");
     }
     /// That which is mapped there.
     explicit Physical(const std::byte* mapped) {

@@ -6,8 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "gpu/cuda_capture.hpp"
-#include "gpu/cuda_physical.hpp"
+#include "gpu/cuda_multicast.hpp"
 #include "gpu/gpus.hpp"
 
 namespace tutti::gpu {
@@ -55,6 +54,15 @@ class WithVirtualMemory : public Gpus {
             const NotCaptured capture;
             const auto ended = taken(first);
         });
+    }
+
+    bool has_multicast(int device) const override { return can_multicast(device); }
+    std::unique_ptr<Multicast> make_multicast(int device, int devices, std::size_t bytes) override {
+        const NewMulticast wanted{static_cast<unsigned>(devices), bytes};
+        return std::make_unique<CudaMulticast>(device, bytes, wanted);
+    }
+    std::unique_ptr<Multicast> join_multicast(int device, const Fd& object, std::size_t bytes) override {
+        return std::make_unique<CudaMulticast>(device, bytes, object);
     }
 
   protected:

@@ -45,6 +45,15 @@ std::byte* Gpus::map(int, std::span<const SharedAllocation>, std::size_t) {
     no_virtual_memory();
 }
 void Gpus::unmap(int, std::byte*) noexcept {}
+bool Gpus::has_multicast(int) const {
+    return false;
+}
+std::unique_ptr<Multicast> Gpus::make_multicast(int, int, std::size_t) {
+    no_virtual_memory();
+}
+std::unique_ptr<Multicast> Gpus::join_multicast(int, const Fd&, std::size_t) {
+    no_virtual_memory();
+}
 
 Gpus* gpus() {
     if (Gpus* instead = instead_of_them.load(std::memory_order_acquire)) return instead;

@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/types.hpp"
 #include "gpu/memory_types.hpp"
+#include "gpu/multicast.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
@@ -44,6 +46,13 @@ class Gpus {
     /// address of the first. They live as long as they are mapped somewhere.
     virtual std::byte* map(int device, std::span<const SharedAllocation> all, std::size_t stride);
     virtual void unmap(int device, std::byte* first) noexcept;
+
+    /// Whether the device can take part in multicast.
+    virtual bool has_multicast(int device) const;
+    /// The first part in a new object, to which so many devices are to bind `bytes` of their memory each; and those of
+    /// the others, by its descriptor.
+    virtual std::unique_ptr<Multicast> make_multicast(int device, int devices, std::size_t bytes);
+    virtual std::unique_ptr<Multicast> join_multicast(int device, const Fd& object, std::size_t bytes);
 
     virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // zeroed; mapped on all devices, see seen()
     virtual void free_pinned(std::byte* memory) noexcept = 0;

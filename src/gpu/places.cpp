@@ -47,6 +47,23 @@ const char* Places::obstacle(Rank a, Rank b) const {
     return nullptr;
 }
 
+std::string Places::multicast_obstacle() const {
+    if (!any_on_gpu() || through_host()) return "p2p does not join all ranks on GPUs";
+    if (ranks() < 2) return "the rank is alone";
+    std::map<Uuid, Rank> of;
+    for (Rank r = 0; r < ranks(); ++r) {
+        const EndpointInfo info = gpu(r);
+        const auto [before, is_first] = of.try_emplace(info.uuid, r);
+        if (!is_first) return text("ranks %d and %d share a GPU", before->second, r);
+        if (info.multicast == 0)
+            return text(
+                "rank %d's GPU or driver has no multicast, or TUTTI_GPU_VIRTUAL=1 or TUTTI_GPU_MULTICAST=1 is "
+                "missing there",
+                r);
+    }
+    return "";
+}
+
 bool Places::share_processes() const {
     std::set<std::uint64_t> processes;
     for (Rank r = 0; r < ranks(); ++r)

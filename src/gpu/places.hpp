@@ -21,7 +21,7 @@ struct EndpointInfo {
     std::int32_t device = -1;    // its number in the rank's process; -1: a CPU rank
     std::int32_t blocks = 0;     // DeviceInfo::blocks
     std::int32_t shareable = 0;  // 1: `arena` is a valid handle
-    std::int32_t zero = 0;
+    std::int32_t multicast = 0;  // 1: windows of its memory can have addresses of multicast
     Uuid uuid{};
     std::uint64_t arena_key = 0;
     Handle arena{};
@@ -51,6 +51,9 @@ class Places {
 
     /// Whether some rank is on a GPU and p2p does not join all pairs.
     bool through_host() const { return through_host_; }
+
+    /// Why windows have no addresses of multicast (gpu/multicast.hpp); empty if they may. The same text on all ranks.
+    std::string multicast_obstacle() const;
 
     /// Whether several GPU ranks are threads of one process. There a CUDA call that waits for all kernels may wait for
     /// those of another rank.

@@ -1,7 +1,8 @@
 // The host side of NCCL's interface for kernels (nccl_device.h), as far as kernels reach the memory of peers by loads
-// and stores (LSA): communicators for kernels, and where peers' parts of windows are. Multicast and GIN are refused.
+// and stores (LSA) and by multicast: communicators for kernels, and where peers' parts of windows are. GIN is refused.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "nccl/layouts.hpp"
 #include "nccl/shared.hpp"
@@ -34,7 +35,7 @@ ncclTeam rail(ncclComm_t comm) {
 
 ncclResult_t not_supported(const char* function, const char* what) {
     return refuse(ncclInvalidUsage, std::string(function) + ": of NCCL's interface for kernels (nccl_device.h), " +
-                                        what + " is not supported: only loads and stores (LSA) are");
+                                        what + " is not supported: only loads, stores and multicast (LSA) are");
 }
 
 /// As kernels divide by it without a division.
@@ -84,9 +85,6 @@ ncclDevCommRequirements renewed(const ncclDevCommRequirements& given) {
 
 /// What is asked for and not supported; nullptr: nothing.
 const char* unsupported(const ncclDevCommRequirements& wanted) {
-    if (wanted.lsa_multimem) return "multicast (lsaMultimem)";
-    for (const ncclTeamRequirements* t = wanted.teams; t != nullptr; t = t->next)
-        if (t->multimem) return "multicast (multimem of a team)";
     bool gin = wanted.gin_forced || wanted.gin_connection != 0 || wanted.gin_signals > 0 || wanted.gin_counters > 0 ||
                wanted.rail_gin_barriers > 0 || wanted.world_gin_barriers > 0;
     for (const ncclDevResourceRequirements* r = wanted.resources; r != nullptr; r = r->next)
@@ -94,6 +92,25 @@ const char* unsupported(const ncclDevCommRequirements& wanted) {
     if (gin) return "GIN";
     if (wanted.barriers > 0) return "a barrier across hosts (barrierCount; lsaBarrierCount is)";
     return nullptr;
+}
+
+/// Where to write the handles of multicast that teams ask for. Throws std::bad_alloc.
+std::vector<ncclMultimemHandle*> handles_wanted(const ncclDevCommRequirements& wanted) {
+    std::vector<ncclMultimemHandle*> all;
+    for (const ncclTeamRequirements* t = wanted.teams; t != nullptr; t = t->next)
+        if (t->multimem) all.push_back(t->made);
+    return all;
+}
+
+/// Refuses multicast that there is not.
+ncclResult_t check_multicast(const char* function, ncclComm_t comm, const ncclDevCommRequirements& wanted) {
+    for (const ncclTeamRequirements* t = wanted.teams; t != nullptr; t = t->next)
+        if (t->multimem && (t->made == nullptr || t->team.nRanks != world(comm).nRanks || t->team.stride != 1))
+            return not_supported(function, "multicast (multimem) of a team of fewer than all ranks, or without handle");
+    if (has_multicast(comm)) return ncclSuccess;
+    return refuse(ncclInvalidUsage, std::string(function) +
+                                        ": multicast (lsaMultimem, or multimem of a team) takes a GPU for each rank, "
+                                        "which all have multicast, and TUTTI_GPU_MULTICAST and NCCL_NVLS_ENABLE not 0");
 }
 
 std::string version_text(unsigned version) {
@@ -147,6 +164,11 @@ bool tutti::nccl::has_addresses(const ncclComm* comm) {
     return inner(comm) != nullptr && tuttiCommHasAddresses(comm->inner, &has) == tuttiSuccess && has != 0;
 }
 
+bool tutti::nccl::has_multicast(const ncclComm* comm) {
+    int has = 0;
+    return has_addresses(comm) && tuttiCommHasMulticast(comm->inner, &has) == tuttiSuccess && has != 0;
+}
+
 NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProperties* properties)) {
     if (properties == nullptr || properties->magic != magic || properties->size < offsetof(ncclCommProperties, rank))
         return refuse(ncclInvalidArgument,
@@ -162,6 +184,7 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
     found.rank = all.rank;
     found.nRanks = all.nRanks;
     found.deviceApiSupport = has_addresses(comm);
+    found.multimemSupport = has_multicast(comm);
     found.nLsaTeams = all.nRanks / lsa(comm).nRanks;
     found.nvmlDev = found.cudaDev;
     found.hostRmaSupport = found.cudaDev < 0;  // between GPUs it depends on how they are joined
@@ -170,6 +193,38 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
 }
 
 namespace {
+
+/// Opens the window of the resources and writes the whole communicator, and the handles of multicast that it has.
+ncclResult_t open_resources(const char* function, ncclComm_t comm, const ncclDevComm& d, std::size_t bytes,
+                            bool multicast, const std::vector<ncclMultimemHandle*>& handles, void* made) {
+    const auto window = std::make_shared<Window>();
+    int device = 0;
+    void* memory = nullptr;
+    ncclResult_t result = converted(tuttiCommDevice(comm->inner, &device));
+    if (result == ncclSuccess) result = converted(tuttiMemAllocDevice(&memory, bytes, device));
+    if (result != ncclSuccess) return result;
+    window->comm = comm;
+    window->base = static_cast<std::byte*>(memory);
+    window->bytes = bytes;
+    window->owned = true;
+    return register_window(window, TUTTI_WIN_DEFAULT, [=](ncclWindow_t handle) {
+        void* first = nullptr;
+        if (const ncclResult_t found = find_part(function, handle, 0, 0, &first); found != ncclSuccess) return found;
+        if (multicast && window->multicast == nullptr)
+            return refuse(ncclSystemError, std::string(function) +
+                                               ": CUDA has refused multicast to the communicator's memory; Tutti's log "
+                                               "says why");
+        ncclDevComm whole = d;
+        whole.lsa.resources = handle;
+        whole.lsa.resources_inlined.first = window->first;
+        whole.lsa.resources_inlined.stride = static_cast<std::uint32_t>(window->stride >> 32);
+        whole.lsa.resources_inlined.multicast = multicast_pages(*window);
+        if (multicast) whole.lsa.lsa_multimem.base = multicast_base(*comm);
+        for (ncclMultimemHandle* const one : handles) *one = whole.lsa.lsa_multimem;
+        write(whole, made);
+        return ncclSuccess;
+    });
+}
 
 ncclResult_t create(const char* function, ncclComm_t comm, const ncclDevCommRequirements* given, void* made) {
     if (given == nullptr || made == nullptr)
@@ -192,6 +247,10 @@ ncclResult_t create(const char* function, ncclComm_t comm, const ncclDevCommRequ
                                             ": nccl_device.h needs TUTTI_GPU_VIRTUAL=1, and ranks that are all on "
                                             "GPUs which p2p joins; this is rank " +
                                             std::to_string(all.rank) + " of a communicator that has not both");
+    const std::vector<ncclMultimemHandle*> handles = handles_wanted(wanted);
+    const bool multicast = wanted.lsa_multimem || !handles.empty();
+    if (multicast)
+        if (const ncclResult_t result = check_multicast(function, comm, wanted); result != ncclSuccess) return result;
     ncclDevComm d{};
     d.magic = magic;
     d.version = given->version;
@@ -205,6 +264,7 @@ ncclResult_t create(const char* function, ncclComm_t comm, const ncclDevCommRequ
         const std::uint32_t number = resources.add(r->bytes, r->align);
         if (r->buffer != nullptr) *r->buffer = number;
     }
+    if (multicast && resources.bytes() == 0) resources.add(1, 1);  // a window, which says where multicast is
     if (resources.too_many())
         return refuse(ncclInvalidArgument, std::string(function) + ": the resources have more than 512 GiB");
     void* table = nullptr;
@@ -214,26 +274,7 @@ ncclResult_t create(const char* function, ncclComm_t comm, const ncclDevCommRequ
         write(d, made);
         return ncclSuccess;
     }
-    const auto window = std::make_shared<Window>();
-    int device = 0;
-    void* memory = nullptr;
-    ncclResult_t result = converted(tuttiCommDevice(comm->inner, &device));
-    if (result == ncclSuccess) result = converted(tuttiMemAllocDevice(&memory, resources.bytes(), device));
-    if (result != ncclSuccess) return result;
-    window->comm = comm;
-    window->base = static_cast<std::byte*>(memory);
-    window->bytes = resources.bytes();
-    window->owned = true;
-    return register_window(window, TUTTI_WIN_DEFAULT, [=](ncclWindow_t handle) {
-        void* first = nullptr;
-        if (const ncclResult_t found = find_part(function, handle, 0, 0, &first); found != ncclSuccess) return found;
-        ncclDevComm whole = d;
-        whole.lsa.resources = handle;
-        whole.lsa.resources_inlined.first = window->first;
-        whole.lsa.resources_inlined.stride = static_cast<std::uint32_t>(window->stride >> 32);
-        write(whole, made);
-        return ncclSuccess;
-    });
+    return open_resources(function, comm, d, resources.bytes(), multicast, handles, made);
 }
 
 }  // namespace
@@ -259,18 +300,27 @@ NCCL_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm* 
     return deregister_window(comm, lsa.resources);
 }
 
-/// NULL, as NCCL returns where GPUs have no multicast, if kernels reach the parts of the window otherwise.
-NCCL_API(ncclResult_t, ncclGetLsaMultimemDevicePointer, (ncclWindow_t window, size_t offset, void** pointer)) {
-    const ncclResult_t result = find_part("ncclGetLsaMultimemDevicePointer", window, offset, 0, pointer);
-    if (result == ncclSuccess) *pointer = nullptr;
-    return result;
+namespace {
+
+/// NULL, as NCCL returns where GPUs have no multicast, if kernels reach the parts of the window without it alone.
+ncclResult_t find_multicast(const char* function, ncclWindow_t window, std::size_t offset, void** pointer) {
+    const ncclResult_t result = find_part(function, window, offset, 0, pointer);
+    if (result != ncclSuccess) return result;
+    std::byte* const multicast = find_window(window)->multicast;
+    *pointer = multicast == nullptr ? nullptr : multicast + offset;
+    return ncclSuccess;
 }
 
+}  // namespace
+
+NCCL_API(ncclResult_t, ncclGetLsaMultimemDevicePointer, (ncclWindow_t window, size_t offset, void** pointer)) {
+    return find_multicast("ncclGetLsaMultimemDevicePointer", window, offset, pointer);
+}
+
+/// All handles are of all ranks.
 NCCL_API(ncclResult_t, ncclGetMultimemDevicePointer,
          (ncclWindow_t window, size_t offset, ncclMultimemHandle, void** pointer)) {
-    const ncclResult_t result = find_part("ncclGetMultimemDevicePointer", window, offset, 0, pointer);
-    if (result == ncclSuccess) *pointer = nullptr;
-    return result;
+    return find_multicast("ncclGetMultimemDevicePointer", window, offset, pointer);
 }
 
 NCCL_API(ncclResult_t, ncclGetLsaDevicePointer, (ncclWindow_t window, size_t offset, int rank, void** pointer)) {

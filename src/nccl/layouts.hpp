@@ -1,5 +1,5 @@
 // What kernels compiled with NCCL's nccl_device.h of 2.29 or 2.30 read, and what its host functions take, byte by byte.
-// Members for what this library does not have (multicast, GIN) stay zero.
+// Members for what this library does not have (GIN) stay zero.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct ncclWindow_vidmem {
     std::byte* first;  // rank 0's part, as this rank's kernels reach it
     int lsa_rank, world_rank;
     std::uint32_t stride;     // from a rank's part to the next one's, in units of 4 GiB
-    std::uint32_t multicast;  // the offset there
+    std::uint32_t multicast;  // pages of 4 KiB from a communicator's base to the window
     std::uint32_t gin_offset;
     void* gin_windows[4];
     void* gin_segments;

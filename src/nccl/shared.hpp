@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <new>
@@ -43,10 +44,11 @@ struct Window {
     ncclComm* comm = nullptr;
     std::byte* base = nullptr;  // this rank's part
     std::size_t bytes = 0;
-    tuttiWindow_t inner = nullptr;  // written when the group ends in which it was made
-    std::byte* first = nullptr;     // rank 0's part, for kernels of this rank; nullptr: they do not reach the parts
-    std::size_t stride = 0;         // from one rank's part to the next one's
-    bool owned = false;             // its memory is an ncclDevComm's, and is freed with it
+    tuttiWindow_t inner = nullptr;   // written when the group ends in which it was made
+    std::byte* first = nullptr;      // rank 0's part, for kernels of this rank; nullptr: they do not reach the parts
+    std::size_t stride = 0;          // from one rank's part to the next one's
+    std::byte* multicast = nullptr;  // leads to all parts, for multimem.*; nullptr: nothing does
+    bool owned = false;              // its memory is an ncclDevComm's, and is freed with it
     ~Window();
 };
 
@@ -61,8 +63,14 @@ ncclResult_t deregister_window(ncclComm_t comm, ncclWindow_t handle);
 /// Where kernels find the communicator's windows by the memory of this rank, an ncclDevCommWindowTable.
 ncclResult_t window_table(ncclComm& comm, void*& table);
 
-/// Whether kernels of the communicator's ranks can reach each other's memory, in windows of the right memory.
+/// Whether kernels of the communicator's ranks can reach each other's memory, in windows of the right memory; and
+/// whether by multicast, too.
 bool has_addresses(const ncclComm* comm);
+bool has_multicast(const ncclComm* comm);
+/// Kernels find a window's multicast by a base, which all windows of the communicator have in common (nullptr: none has
+/// any yet), and by so many pages of 4 KiB.
+std::byte* multicast_base(const ncclComm& comm);
+std::uint32_t multicast_pages(const Window& window);
 
 /// Calls begin() and, if that succeeds, finish(how): at once or, inside of a group, when the outermost one has ended,
 /// with its result. Throws std::bad_alloc before it has called anything.

@@ -8,6 +8,12 @@
 #include "nccl/shared.hpp"
 
 namespace tutti::nccl {
+namespace {
+
+constexpr int page_shift = 12;
+static_assert(1 << page_shift == NCCL_WIN_REQUIRED_ALIGNMENT);
+
+}  // namespace
 
 /// What kernels read of a communicator's windows, on its GPU, and a copy of it here.
 class KernelWindows {
@@ -31,6 +37,7 @@ class KernelWindows {
         return write(here_);
     }
     void* table() const { return there_; }
+    std::byte* multicast_base() const { return base_; }
 
     /// Makes the handle by which kernels use the window from now on.
     ncclResult_t add(Window& window, ncclWindow_t& handle) {
@@ -39,11 +46,16 @@ class KernelWindows {
         if (i == most)
             return refuse(ncclInvalidUsage, "the communicator has " + std::to_string(most) +
                                                 " windows for kernels, as many as there may be: deregister some");
+        if (window.multicast != nullptr && base_of(window) != (base_ == nullptr ? base_of(window) : base_))
+            return refuse(ncclSystemError,
+                          "CUDA has given the window addresses of multicast too far from those of other windows");
+        if (window.multicast != nullptr) base_ = base_of(window);
         here_.windows[i] = {};
         here_.windows[i].host = &window;
         here_.windows[i].first = window.first;
         here_.windows[i].lsa_rank = here_.windows[i].world_rank = rank_;
         here_.windows[i].stride = static_cast<std::uint32_t>(window.stride >> 32);
+        here_.windows[i].multicast = multicast_pages(window);
         here_.windows[i].segments = 1;
         ncclResult_t result = write(here_.windows[i]);
         if (result != ncclSuccess) return result;
@@ -74,7 +86,14 @@ class KernelWindows {
         return converted(tuttiMemWrite(reinterpret_cast<std::byte*>(there_) + at, &part, sizeof part));
     }
 
+    /// So that each window's pages have 32 bits.
+    static std::byte* base_of(const Window& window) {
+        constexpr std::uintptr_t most = std::uintptr_t{1} << (32 + page_shift);
+        return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(window.multicast) / most * most);
+    }
+
     int rank_ = 0;
+    std::byte* base_ = nullptr;
     Image here_{};
     Image* there_ = nullptr;
 };
@@ -117,6 +136,10 @@ ncclResult_t give_handle(const std::shared_ptr<Window>& window, ncclWindow_t& ha
     if (has_addresses(&comm) &&
         tuttiCommWindowAddresses(comm.inner, window->inner, &first, &window->stride) == tuttiSuccess) {
         window->first = static_cast<std::byte*>(first);
+        void* multicast = nullptr;
+        if (has_multicast(&comm) && tuttiCommWindowMulticast(comm.inner, window->inner, &multicast) == tuttiSuccess)
+            if (reinterpret_cast<std::uintptr_t>(multicast) % NCCL_WIN_REQUIRED_ALIGNMENT == 0)
+                window->multicast = static_cast<std::byte*>(multicast);
         ncclResult_t result = window_table(comm, table);
         if (result == ncclSuccess) result = comm.kernel_windows->add(*window, made);
         if (result != ncclSuccess) return result;
@@ -137,6 +160,14 @@ Window* find_window(ncclWindow_t handle) {
     const std::lock_guard lock(all().mutex);
     const auto found = all().windows.find(handle);
     return found == all().windows.end() ? nullptr : found->second.get();
+}
+
+std::byte* multicast_base(const ncclComm& comm) {
+    return comm.kernel_windows == nullptr ? nullptr : comm.kernel_windows->multicast_base();
+}
+
+std::uint32_t multicast_pages(const Window& window) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(window.multicast) >> page_shift);
 }
 
 ncclResult_t window_table(ncclComm& comm, void*& table) {

@@ -28,8 +28,11 @@ struct WindowPart {
 struct Window {
     std::vector<WindowPart> parts;  // by rank
     gpu::Pointee lent = {};         // on a GPU: this rank's allocation, if other processes have opened it
-    std::unique_ptr<const gpu::Strip> strip = nullptr;  // on GPUs, if all parts are virtual memory
-    std::string no_strip = {};                          // why there is none
+    std::unique_ptr<const gpu::Strip> strip = nullptr;          // on GPUs, if all parts are virtual memory
+    std::string no_strip = {};                                  // why there is none
+    std::unique_ptr<const gpu::Multicast> multicast = nullptr;  // with the parts' allocations, if all could
+    std::byte* multicast_at = nullptr;                          // where it leads to the parts, for multimem.*
+    std::string no_multicast = {};                              // why it does not
 };
 
 /// A put, a get, a signal, or a wait for signals. Plain data; an Operation points to one, which its Batch keeps alive.

@@ -30,6 +30,54 @@ TEST_CASE("all memory returns, also that of windows and communicators for kernel
         DONE(world.make(wanted));
     }
     CHECK(on_hosts::allocations(0) == before);
+    CHECK(on_hosts::multicasts() == 0);
+}
+
+TEST_CASE("objects of multicast return, also those of windows that were not given back") {
+    {
+        World world({0, 1});
+        CHECK(on_hosts::multicasts() == 4);  // of two windows, on each rank
+        ncclDevCommRequirements wanted = requirements(2);
+        wanted.lsa_multimem = true;
+        DONE(world.make(wanted));
+        CHECK(on_hosts::multicasts() == 6);
+        for (std::size_t r = 0; r < 2; ++r) world.made[r].magic = 0, world.in[r] = nullptr;  // forgotten
+    }
+    CHECK(on_hosts::multicasts() == 0);
+}
+
+TEST_CASE("GPUs without multicast or with too little of it", "[.process]") {
+    const char* const few = std::getenv("FEW");
+    if (few != nullptr) on_hosts::restart({.devices = 2, .most_multicasts = std::strtoul(few, nullptr, 10)});
+    World world({0, 1});
+    ncclCommProperties said{};
+    said.size = sizeof said;
+    said.magic = 0xcafebeef;
+    said.version = TUTTI_NCCL_INTERFACE;
+    DONE(ncclCommQueryProperties(world.comms[1], &said));
+    CHECK(said.multimemSupport == (few != nullptr));
+    void* there = &said;
+    DONE(ncclGetLsaMultimemDevicePointer(world.in[1], 0, &there));
+    CHECK(there == nullptr);
+    ncclDevCommRequirements wanted = requirements(2);
+    wanted.lsa_multimem = true;
+    if (few != nullptr)
+        CHECK((world.make(wanted) == ncclSystemError && says("CUDA has refused multicast")));
+    else
+        CHECK((ncclDevCommCreate(world.comms[0], &wanted, &world.made[0]) == ncclInvalidUsage &&
+               says("takes a GPU for each rank")));
+    wanted.lsa_multimem = false;
+    DONE(world.make(wanted));
+    CHECK(on_hosts::multicasts() == 0);
+}
+
+TEST_CASE("without multicast, windows are as before") {
+    const char* const name = "GPUs without multicast or with too little of it";
+    CHECK(ends_well(started(name, {"TUTTI_TEST_GPU_MULTICAST=0"})));
+    CHECK(ends_well(started(name, {"TUTTI_GPU_MULTICAST=0"})));
+    CHECK(ends_well(started(name, {"NCCL_NVLS_ENABLE=0"})));
+    CHECK(ends_well(started(name, {"FEW=0"})));  // the first rank can't make it
+    CHECK(ends_well(started(name, {"FEW=1"})));  // the first rank has made it, and the second can't join
 }
 
 TEST_CASE("GPUs that are full or have no such memory", "[.process]") {
