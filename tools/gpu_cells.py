@@ -111,6 +111,7 @@ def driven_otherwise(check):
         if check.only_on_gpus(what, "CPUs have no graphs"):
             check.perf(what, "all_reduce", "threads", threads, GRAPHS + arguments)
     tests = [("order of graphs", "test-gpu-order", 60), ("NCCL's interface for kernels", "test-gpu-lsa", 60),
+             ("collectives by multicast", "test-gpu-multicast", 60),
              ("calls, memory, windows, errors and processes on one GPU", "test-one-gpu", 120)]
     for what, name, limit in tests:
         program = check.program(name)

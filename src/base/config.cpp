@@ -31,7 +31,8 @@ constexpr Variable table[] = {
      "message sizes."},
     {"TUTTI_ALGO", "",
      "Algorithms to choose from: `ring,tree`, or `^ring` for all others, or by collective: "
-     "`all_reduce:direct;*:^flat`. `direct+ring` is a hierarchy: direct inside hosts, ring across them."},
+     "`all_reduce:direct;*:^flat`. `direct+ring` is a hierarchy: direct inside hosts, ring across them. `nvls` is "
+     "used where a list names it, and can (docs/tuning.md)."},
     {"TUTTI_CHANNELS", "0",
      "Number of channels for large calls, 1 to 8; on GPUs an upper limit. 0: chosen by the cost model."},
     {"TUTTI_LANES", "0", "Deprecated name of TUTTI_CHANNELS, until version 0.2."},
@@ -110,7 +111,7 @@ constexpr Variable table[] = {
     {"NCCL_NET_GDR_LEVEL", "", "As TUTTI_NET_GDR: LOC or 0 means 0, all other levels mean 1."},
     {"NCCL_NET_GDR_READ", "1", "0: network adapters write GPU memory, but do not read from it."},
     {"NCCL_NET_PLUGIN", "", "As TUTTI_NET_PLUGIN; a plugin that cannot be used is then a warning, not an error."},
-    {"NCCL_ALGO", "", "As TUTTI_ALGO, in NCCL's words: Ring, Tree and PAT; other names are dropped."},
+    {"NCCL_ALGO", "", "As TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT and NVLS; other names are dropped."},
     {"NCCL_COMM_ID", "", "`host:port`: the rendezvous of all unique ids, so that every process may make its own id."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background unless config.blocking is set."},
     {"NCCL_HOSTID", "", "As TUTTI_HOSTID."},
@@ -204,7 +205,8 @@ std::string algorithms_of_nccl(std::string theirs) {
                                                          {"reducescatter", "reduce_scatter"},
                                                          {"broadcast", "broadcast"},
                                                          {"reduce", "reduce"}};
-    const std::map<std::string, std::string> algorithms{{"ring", "ring"}, {"tree", "tree,double_tree"}, {"pat", "pat"}};
+    const std::map<std::string, std::string> algorithms{
+        {"ring", "ring"}, {"tree", "tree,double_tree"}, {"pat", "pat"}, {"nvls", "nvls"}};
     std::ranges::transform(theirs, theirs.begin(), [](unsigned char c) { return std::tolower(c); });
     std::string ours;
     for (std::string part : split(theirs, ';')) {

@@ -27,16 +27,14 @@ bool can_be_mapped(const Operation& o, const Program& p) {
 
 }  // namespace
 
-/// Links the peers of `bound` that kernels reach by p2p, for error texts alone: a text that says why a kernel gave up
-/// asks the peer's page for its calls, and can't wait for a link then.
-void Communicator::link_for_texts(const BoundProgram& bound) {
-    for (const auto& peers : {bound.to, bound.from})
-        for (const auto& peer : peers) try {
-                connections_.linked(peer.rank);
-            } catch (const Error& error) {
-                log(Level::info, "rank %d: errors will not say what rank %d has called: %s", rank(), peer.rank,
-                    error.what());
-            }
+/// Links a peer that kernels reach by p2p, for error texts alone: a text that says why a kernel gave up asks the peer's
+/// page for its calls, and can't wait for a link then.
+void Communicator::link_for_texts(Rank peer) {
+    try {
+        connections_.linked(peer);
+    } catch (const Error& error) {
+        log(Level::info, "rank %d: errors will not say what rank %d has called: %s", rank(), peer, error.what());
+    }
 }
 
 /// Attaches the peer's channels on the GPU, so that kernels can reach it.
@@ -59,9 +57,11 @@ void Communicator::settle() {
 
 Executable Communicator::prepare(BoundProgram bound, bool pair) {
     if (gpu_) try {
-            link_for_texts(bound);
             for (const auto& peers : {bound.to, bound.from})
-                for (const auto [peer, all] : peers) attach(peer, pair);
+                for (const auto [peer, all] : peers) {
+                    link_for_texts(peer);
+                    attach(peer, pair);
+                }
             return {nullptr, gpu_->upload(std::move(bound), pair)};
         } catch (...) {
             if (through_host()) with_caught([&](const Error& error) { faults_.fail(error); });  // others may have begun

@@ -83,6 +83,8 @@ class Communicator {
     /// Like begin(), for a kernel: plans `operation` and returns the job to launch on `stream`. Throws if a buffer is
     /// not of this rank's GPU.
     gpu::Job gpu_job(Operation operation, void* stream);
+    /// The same for a collective that goes by multicast; nullopt if this one does not. All ranks conclude the same.
+    std::optional<gpu::MulticastJob> multicast_job(const Operation& operation);
 
     /// Most memory that the communicator's connections may use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
@@ -111,8 +113,9 @@ class Communicator {
                          bool far_cores) const;
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
-    void link_for_texts(const BoundProgram& bound);
+    void link_for_texts(Rank peer);
     void announce(const Operation& operation, Call& call);
+    void tell_of_multicast(const Operation& operation, const char* obstacle);
 
     Options options_;
     Connections connections_;
@@ -128,6 +131,8 @@ class Communicator {
     std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way
     std::unique_ptr<HostExecution> on_host_;  // made by the first start_on_host()
     bool suspended_ = false;
+    unsigned told_of_multicast_ = 0;  // a bit for each collective and answer
+    bool links_all_for_texts_ = false;
 };
 
 }  // namespace tutti

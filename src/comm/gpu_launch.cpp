@@ -4,6 +4,8 @@
 #include <atomic>
 #include <compare>
 #include <map>
+#include <optional>
+#include <tuple>
 
 #include "base/caught.hpp"
 #include "comm/gpu_one_sided.hpp"
@@ -27,7 +29,8 @@ struct Ready {
     void* stream;
     Operation operation;
     Admission turn;
-    gpu::Job job{};
+    gpu::Job job{};  // by multicast: only its number of channels, which are blocks
+    std::optional<gpu::MulticastJob> multicast = std::nullopt;  // it goes that way
     bool copies = false;            // a plain copy (one rank, or to itself): needs no kernel
     void* sender_stream = nullptr;  // for a receive from itself: the send's stream
 };
@@ -214,18 +217,19 @@ class Wave {
     /// The wave's jobs in as few launches as possible. Launches that wait for each other must not share a stream, so
     /// each has one of its own.
     std::vector<Kernel> kernels() {
-        std::map<std::pair<int, DataType>, std::vector<Ready*>> alike;
+        std::map<std::tuple<int, bool, DataType>, std::vector<Ready*>> alike;
         for (Ready* r : members_)
-            if (!r->copies) alike[{r->comm->gpu()->device(), r->operation.type}].push_back(r);
+            if (!r->copies) alike[{r->comm->gpu()->device(), r->multicast.has_value(), r->operation.type}].push_back(r);
         std::vector<Kernel> kernels;
         std::map<int, std::vector<void*>> taken;  // by device
         std::size_t spares = 0;
-        for (const auto& [key, jobs] : alike)
-            for (std::size_t at = 0; at < jobs.size(); at += gpu::max_jobs) {
+        for (const auto& [key, jobs] : alike) {
+            const std::size_t most = std::get<1>(key) ? 1 : gpu::max_jobs;
+            for (std::size_t at = 0; at < jobs.size(); at += most) {
                 const auto begin = jobs.begin() + static_cast<std::ptrdiff_t>(at);
-                const auto size = std::min<std::size_t>(gpu::max_jobs, jobs.size() - at);
+                const auto size = std::min(most, jobs.size() - at);
                 Kernel kernel{{begin, begin + static_cast<std::ptrdiff_t>(size)}, nullptr};
-                std::vector<void*>& others = taken[key.first];
+                std::vector<void*>& others = taken[std::get<0>(key)];
                 const auto free = std::ranges::find_if(
                     kernel.jobs, [&](const Ready* r) { return std::ranges::find(others, r->stream) == others.end(); });
                 const Ready& first = *jobs.front();
@@ -234,6 +238,7 @@ class Wave {
                 others.push_back(kernel.stream);
                 kernels.push_back(std::move(kernel));
             }
+        }
         return kernels;
     }
 
@@ -292,6 +297,8 @@ class Wave {
     }
 
     static void run(gpu::Gpus& gpus, const Kernel& kernel, unsigned channels) {
+        if (const auto& multicast = kernel.jobs.front()->multicast)
+            return gpus.run(kernel.device(), *multicast, kernel.stream);
         const DataType type = kernel.jobs.front()->operation.type;
         const auto count = static_cast<unsigned>(kernel.jobs.size());
         if (count <= gpu::small_jobs && gpus.has_small() &&
@@ -362,7 +369,12 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
             Ready& r = ready.back();
             r.copies = is_plain_copy(comm, o);
             r.sender_stream = is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream;
-            if (!r.copies) r.job = comm.gpu_job(o, call.gpu_stream);
+            if (r.copies) continue;
+            r.multicast = comm.multicast_job(o);
+            if (r.multicast)
+                r.job.channels = r.multicast->blocks;
+            else
+                r.job = comm.gpu_job(o, call.gpu_stream);
         }
     }
     return ready;

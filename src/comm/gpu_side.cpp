@@ -193,6 +193,28 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
     return job;
 }
 
+gpu::MulticastJob GpuSide::multicast_job(const Operation& o, gpu::MulticastSum sum, Rank self, int ranks,
+                                         std::chrono::milliseconds timeout) const {
+    gpu::MulticastJob job{};
+    job.kind = o.collective == Collective::all_reduce       ? gpu::MulticastJob::all_reduce
+               : o.collective == Collective::reduce_scatter ? gpu::MulticastJob::reduce_scatter
+                                                            : gpu::MulticastJob::all_gather;
+    job.sum = sum;
+    job.bytes = o.count * size_of(o.type);
+    job.control = control_;
+    job.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
+    job.rank = static_cast<std::uint32_t>(self);
+    job.ranks = static_cast<std::uint32_t>(ranks);
+    const std::size_t meetings = gpu::Layout{gpu::Places::seats(ranks)}.meetings();
+    for (Rank r = 0; r < ranks; ++r) job.meetings[r] = reinterpret_cast<gpu::Meetings*>(ends_->arena_of(r) + meetings);
+    return job;
+}
+
+void GpuSide::number(gpu::MulticastJob& job, const Call& call) {
+    job.signature = call.signature;
+    job.call = calls_.add(call);
+}
+
 gpu::Put GpuSide::put(const OneSided& o) {
     gpu::Put put = boards_->signal(o.peer, o.signal);
     put.gets = o.kind == OneSided::Kind::get;

@@ -67,6 +67,10 @@ class GpuSide {
     /// What to launch for a planned operation. Throws tuttiInvalidArgument if a buffer is not of this device.
     gpu::Job job(const Operation& operation, const Tiling& tiling, const Call& call, gpu::Program& program,
                  std::chrono::milliseconds timeout, void* stream);
+    /// What to launch for an operation by multicast. The caller sets what is about buffers, then number()s it.
+    gpu::MulticastJob multicast_job(const Operation& operation, gpu::MulticastSum sum, Rank self, int ranks,
+                                    std::chrono::milliseconds timeout) const;
+    void number(gpu::MulticastJob& job, const Call& call);
     /// Throws if the stream is not of this device, or is in a capture whose order of operations is no longer known.
     void check_stream(void* stream) const;
     /// Throws if a kernel of another rank on this stream waits for the kernel that is about to go behind it.

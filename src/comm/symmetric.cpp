@@ -12,19 +12,23 @@ void SymmetricWindows::remove(const Window& window) {
     std::erase_if(all_, [&](const One& one) { return one.window == &window; });
 }
 
-bool SymmetricWindows::any_holds(const void* buffer, std::size_t bytes) const {
+std::optional<SymmetricWindows::Place> SymmetricWindows::find(const void* buffer, std::size_t bytes) const {
     const auto* const at = static_cast<const std::byte*>(buffer);
-    return std::ranges::any_of(all_, [&](const One& one) {
+    for (const One& one : all_) {
         const auto begin = static_cast<std::size_t>(at - one.mine.data());  // huge if `at` is before it
-        return begin <= one.mine.size() && bytes <= one.mine.size() - begin;
-    });
+        if (begin <= one.mine.size() && bytes <= one.mine.size() - begin) return Place{one.window, begin};
+    }
+    return std::nullopt;
 }
 
-bool SymmetricWindows::hold(const Operation& o) const {
-    if (all_.empty() || o.one_sided != nullptr || o.rows != nullptr) return false;
+std::optional<std::pair<SymmetricWindows::Place, SymmetricWindows::Place>> SymmetricWindows::find(
+    const Operation& o) const {
+    if (all_.empty() || o.one_sided != nullptr || o.rows != nullptr) return std::nullopt;
     const std::size_t row = o.count * size_of(o.type), all = row * static_cast<std::size_t>(ranks_);
-    const auto both = [&](std::size_t in, std::size_t out) {
-        return any_holds(o.input, in) && any_holds(o.output, out);
+    const auto both = [&](std::size_t in, std::size_t out) -> std::optional<std::pair<Place, Place>> {
+        const std::optional<Place> input = find(o.input, in), output = find(o.output, out);
+        if (!input || !output) return std::nullopt;
+        return std::pair(*input, *output);
     };
     switch (o.collective) {
         case Collective::all_reduce:
@@ -36,7 +40,7 @@ bool SymmetricWindows::hold(const Operation& o) const {
         case Collective::all_to_all:
             return both(all, all);
         default:  // not all ranks have both buffers
-            return false;
+            return std::nullopt;
     }
 }
 

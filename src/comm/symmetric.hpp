@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plan/one_sided.hpp"
@@ -20,15 +22,21 @@ class SymmetricWindows {
     void add(const Window& window, std::span<const std::byte> mine);
     void remove(const Window& window);
 
-    /// Whether the operation's buffers lie in such windows. If so, those of all ranks do.
-    bool hold(const Operation& operation) const;
+    /// Where a buffer lies.
+    struct Place {
+        const Window* window;
+        std::size_t at;  // its first byte in the window
+    };
+    /// Where the operation's input and output lie, if both do in such windows; then those of all ranks do.
+    std::optional<std::pair<Place, Place>> find(const Operation& operation) const;
+    bool hold(const Operation& operation) const { return find(operation).has_value(); }
 
   private:
     struct One {
         const Window* window;
         std::span<const std::byte> mine;
     };
-    bool any_holds(const void* buffer, std::size_t bytes) const;
+    std::optional<Place> find(const void* buffer, std::size_t bytes) const;
 
     const int ranks_;
     std::vector<One> all_;

@@ -142,6 +142,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
     try {
         window = std::make_shared<Window>();
         window->parts.resize(static_cast<std::size_t>(ranks()));
+        window->number = ++last_number_;
         WindowPart& part = window->parts[static_cast<std::size_t>(rank())];
         part.bytes = bytes;
         try {
@@ -172,6 +173,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
 
 void Windows::close(const Window& window) {
     symmetric_.remove(window);
+    with_multicast_.remove(window);
     if (gpu_ != nullptr) gpu_->finish();  // this rank's puts use what it has mapped
     const WindowPart& part = window.parts[static_cast<std::size_t>(rank())];
     if (part.key != 0 && is_open(connections_.page(), part)) connections_.arena().lent().take_back(part.gate);

@@ -30,7 +30,8 @@ class Windows {
           gpu_(gpu),
           timeout_(timeout),
           run_(std::move(run)),
-          symmetric_(connections.ranks()) {}
+          symmetric_(connections.ranks()),
+          with_multicast_(connections.ranks()) {}
 
     /// Why the communicator can't have windows or signals; empty if it can. The same text on all ranks.
     const std::string& obstacle();
@@ -46,6 +47,9 @@ class Windows {
 
     /// The windows that messages between GPUs can refer to; empty on CPUs.
     const SymmetricWindows& symmetric() const { return symmetric_; }
+
+    /// Those of them, and others, that have multicast.
+    const SymmetricWindows& with_multicast() const { return with_multicast_; }
 
     /// If `operation` is a get from a rank on another host: asks that rank for it, behind the gets before it. False if
     /// it is anything else, or there is no room for the request yet.
@@ -90,10 +94,11 @@ class Windows {
     GpuSide* const gpu_;
     const std::chrono::milliseconds timeout_;
     const std::function<void(const Operation&)> run_;
-    SymmetricWindows symmetric_;
+    SymmetricWindows symmetric_, with_multicast_;
     std::once_flag looked_for_obstacle_;
     std::string obstacle_;
-    std::uint32_t last_key_ = 0;                                      // key of the last window opened
+    std::uint32_t last_key_ = 0;  // key of the last window opened
+    std::uint32_t last_number_ = 0;
     std::vector<std::array<std::uint64_t, signals_per_peer>> taken_;  // by rank and signal: how many waits consumed
     std::vector<std::optional<bool>> by_network_;                     // by rank; set when first asked
 };

@@ -1,7 +1,8 @@
 // Arena: the memory on a rank's GPU in which it receives. It has a FIFO, slots and lines for every peer and channel,
-// and behind them the board of one-sided operations. Peers write into it, over NVLink, PCIe or on the same GPU, and the
-// rank polls only its own memory. Ends: this rank's ends of all connections, in device memory that only its own kernels
-// use. Connections with peers that p2p does not reach have their FIFOs in host memory.
+// and behind them the board of one-sided operations and the meetings of collectives by multicast. Peers write into it,
+// over NVLink, PCIe or on the same GPU, and the rank polls only its own memory. Ends: this rank's ends of all
+// connections, in device memory that only its own kernels use. Connections with peers that p2p does not reach have
+// their FIFOs in host memory.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,8 @@ struct Layout {
                static_cast<std::size_t>(sender * (line_channels + pair_channels) + with_lines) * lines_bytes;
     }
     std::size_t board() const { return lines(seats, 0); }
-    std::size_t size() const { return board() + sizeof(Board); }
+    std::size_t meetings() const { return board() + sizeof(Board); }
+    std::size_t size() const { return meetings() + sizeof(Meetings); }
 
   private:
     static std::size_t number(int sender, int channel) {

@@ -107,6 +107,13 @@ class Cuda : public WithVirtualMemory {
         });
     }
 
+    bool has_multicast(int device) const override {
+        const OnDevice on(device);
+        cudaFuncAttributes its{};
+        forget(cudaFuncGetAttributes(&its, multicast_kernel()));
+        return its.ptxVersion >= 90 && can_multicast(device);
+    }
+
     std::byte* allocate_pinned(std::size_t bytes) override {
         const Somewhere here;
         const NotCaptured capture;
@@ -234,6 +241,10 @@ class Cuda : public WithVirtualMemory {
         const bool few = task.kind == OneSidedTask::Kind::wait;  // it only polls words
         start(device, one_sided_kernel(), dim3(task.blocks(), task.jobs()), few ? 32 : one_sided_threads, task, stream,
               "one-sided operations");
+    }
+    void run(int device, const MulticastJob& job, void* stream) override {
+        start(device, multicast_kernel(), dim3(job.blocks), multicast_threads, job, stream,
+              "a collective by multicast");
     }
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
@@ -376,6 +387,7 @@ class Cuda : public WithVirtualMemory {
                 least = std::min(least, fit(kernel, block_threads));
         fit(flat_kernel(), flat_threads);
         fit(one_sided_kernel(), one_sided_threads);
+        fit(multicast_kernel(), multicast_threads);
         info.blocks = least * properties.multiProcessorCount;
         return info;
     }

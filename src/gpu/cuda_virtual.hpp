@@ -56,7 +56,6 @@ class WithVirtualMemory : public Gpus {
         });
     }
 
-    bool has_multicast(int device) const override { return can_multicast(device); }
     std::unique_ptr<Multicast> make_multicast(int device, int devices, std::size_t bytes) override {
         const NewMulticast wanted{static_cast<unsigned>(devices), bytes};
         return std::make_unique<CudaMulticast>(device, bytes, wanted);

@@ -48,6 +48,9 @@ void Gpus::unmap(int, std::byte*) noexcept {}
 bool Gpus::has_multicast(int) const {
     return false;
 }
+void Gpus::run(int, const MulticastJob&, void*) {
+    no_virtual_memory();
+}
 std::unique_ptr<Multicast> Gpus::make_multicast(int, int, std::size_t) {
     no_virtual_memory();
 }

@@ -14,6 +14,7 @@
 #include "gpu/memory_types.hpp"
 #include "gpu/multicast.hpp"
 #include "kernels/cuda/flat.hpp"
+#include "kernels/cuda/multicast_plan.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
 #include "kernels/cuda/small_plan.hpp"
@@ -47,7 +48,7 @@ class Gpus {
     virtual std::byte* map(int device, std::span<const SharedAllocation> all, std::size_t stride);
     virtual void unmap(int device, std::byte* first) noexcept;
 
-    /// Whether the device can take part in multicast.
+    /// Whether the device can take part in multicast, and this build has its kernel.
     virtual bool has_multicast(int device) const;
     /// The first part in a new object, to which so many devices are to bind `bytes` of their memory each; and those of
     /// the others, by its descriptor.
@@ -88,6 +89,7 @@ class Gpus {
                      const SmallLaunch& launch, void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void run(int device, const OneSidedTask& task, void* stream) = 0;
+    virtual void run(int device, const MulticastJob& job, void* stream);
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
     /// Enqueues a call of work(argument) on the host (cudaLaunchHostFunc). In a graph it runs at every launch. `work`

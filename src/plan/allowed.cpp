@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "plan/multicast.hpp"
 
 namespace tutti {
 namespace {
@@ -63,6 +64,13 @@ Allowed::List Allowed::parse_list(std::string_view text, const Collective* only,
     if (!list.given) return list;
     for (const std::string_view part : split(text, ',')) {
         const std::string name(part);
+        if (name == nvls) {
+            if (only != nullptr && !has_multicast(*only))
+                fail(tuttiInvalidUsage, "algorithm 'nvls' is not capable of %s; these are: %s",
+                     std::string(name_of(*only)).c_str(), names_for(only, own).c_str());
+            list.names.push_back(name);
+            continue;
+        }
         const Algorithm* a = find_algorithm(name);
         if (a == nullptr && (own == nullptr || !own->knows(name)))
             fail(tuttiInvalidUsage, "there is no algorithm '%s'; there are: %s%s", name.c_str(),

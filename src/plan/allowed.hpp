@@ -13,6 +13,7 @@ namespace tutti {
 /// "ring,tree" allows these two algorithms, "^ring" all others. "all_reduce:direct;broadcast:^flat" sets lists for
 /// single collectives; a list without a collective, or with "" or "*" before the colon, holds for all. Later lists win;
 /// an empty part, as behind a last ";", is none. "direct+ring" is one hierarchy, "hierarchy" stands for all of them.
+/// "nvls" is no algorithm of the table (plan/multicast.hpp), and only names() tells of it.
 /// Immutable once parsed.
 class Allowed {
   public:

@@ -27,6 +27,7 @@ struct WindowPart {
 /// A window as one rank sees it. Shared by its handle and the operations on it; does not change once it is open.
 struct Window {
     std::vector<WindowPart> parts;  // by rank
+    std::uint32_t number = 0;       // of the communicator's windows; the same on all ranks
     gpu::Pointee lent = {};         // on a GPU: this rank's allocation, if other processes have opened it
     std::unique_ptr<const gpu::Strip> strip = nullptr;          // on GPUs, if all parts are virtual memory
     std::string no_strip = {};                                  // why there is none

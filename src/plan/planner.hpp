@@ -64,6 +64,7 @@ class Planner {
     double expected_time(const Operation& operation) const;
 
     const Platform& platform() const { return tuner_->platform(); }
+    const Allowed& allowed() const { return tuner_->allowed(); }
     std::size_t plans() const { return plans_.size(); }
     std::size_t most_plans() const { return plans_.most(); }
 

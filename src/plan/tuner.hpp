@@ -86,6 +86,7 @@ class Tuner {
     std::vector<Candidate> candidates(const Question& question);
 
     const Platform& platform() const { return platform_; }
+    const Allowed& allowed() const { return allowed_; }
     /// Whether a decision takes so long that ranks of one host had better share it.
     bool decides_slowly() const;
 

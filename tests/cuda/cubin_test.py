@@ -18,9 +18,11 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src" / "kernels" / "cud
 
 REGISTERS = 65536  # of a multiprocessor, given to warps by 256
 THREADS = {"interpret": ("plan.hpp", "block_threads"), "small": ("plan.hpp", "block_threads"),
-           "one_sided": ("one_sided.hpp", "one_sided_threads"), "flat": ("flat.hpp", "flat_threads")}
-STACK = {"interpret": 0, "small": 0, "one_sided": 0, "flat": 64}  # bytes of a thread
-CODE = {"interpret": 540_000, "small": 110_000, "one_sided": 24_000, "flat": 260_000}  # bytes of a kernel
+           "one_sided": ("one_sided.hpp", "one_sided_threads"),
+           "multicast": ("multicast_plan.hpp", "multicast_threads"), "flat": ("flat.hpp", "flat_threads")}
+STACK = {"interpret": 0, "small": 0, "one_sided": 0, "multicast": 0, "flat": 64}  # bytes of a thread
+CODE = {"interpret": 540_000, "small": 110_000, "one_sided": 24_000, "multicast": 60_000,
+        "flat": 260_000}  # bytes of a kernel
 FP32_CODE = {"interpret": 180_000, "small": 65_000}
 
 
@@ -77,7 +79,7 @@ class Resources(unittest.TestCase):
 
     def test_every_type_has_its_kernel(self):
         self.assertEqual({name: len(resources(name)) for name in OBJECTS},
-                         {"interpret": 9, "small": 9, "one_sided": 1, "flat": 1})
+                         {"interpret": 9, "small": 9, "one_sided": 1, "multicast": 1, "flat": 1})
 
 
 class Code(unittest.TestCase):

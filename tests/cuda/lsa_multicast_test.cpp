@@ -1,34 +1,14 @@
 // NCCL's interface for kernels: multicast, which takes a GPU for each rank.
-#include <cuda.h>
-
 #include <array>
 
-#include "harness/skip.hpp"
 #include "lsa_multicast_kernels.hpp"
 #include "lsa_world.hpp"
+#include "multicast_gpus.hpp"
 
 using namespace tutti;
 using namespace tutti::lsa;
 
 namespace {
-
-/// Whether so many GPUs are here, all with multicast. If not, the test is to be skipped.
-bool has_gpus(int wanted) {
-    int count = 0, can = 1;
-    void* attribute = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    OK(cudaGetDeviceCount(&count));
-#if CUDART_VERSION >= 13000
-    OK(cudaGetDriverEntryPointByVersion("cuDeviceGetAttribute", &attribute, 12000, cudaEnableDefault, &found));
-#else
-    OK(cudaGetDriverEntryPoint("cuDeviceGetAttribute", &attribute, cudaEnableDefault, &found));
-#endif
-    for (int d = 0; d < wanted && d < count && can != 0; ++d)
-        reinterpret_cast<decltype(&cuDeviceGetAttribute)>(attribute)(&can, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, d);
-    const bool enough = count >= wanted && can != 0;
-    if (!enough) harness::skip("as many GPUs as ranks, with multicast");
-    return enough;
-}
 
 ncclDevCommRequirements with_multicast(int barriers) {
     ncclDevCommRequirements wanted = requirements(barriers);

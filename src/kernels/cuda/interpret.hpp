@@ -19,4 +19,8 @@ const void* flat_kernel();
 /// as argument.
 const void* one_sided_kernel();
 
+/// The kernel of collectives by multicast: up to multicast_blocks blocks of multicast_threads, a MulticastJob as
+/// argument. Only for GPUs from sm_90 on.
+const void* multicast_kernel();
+
 }  // namespace tutti::gpu
