@@ -358,9 +358,16 @@ TUTTI_API tuttiResult_t tuttiMemWrite(void* to, const void* from, size_t size);
  * parts of a registered range again is counted. *handle is for tuttiCommDeregister: call it before the memory is freed,
  * under the same contract; private pages return. If it returns tuttiSystemError, all is as it was before.
  *
- * GPU communicators: for memory of cudaMalloc on the rank's own GPU; other memory is accepted without effect. Where p2p
- * joins the GPUs, ranks of other processes then read and write it in place, in large calls that are not captured.
- * (Ranks of one process do so with any memory.) Each rank calls it for itself; nothing is moved.
+ * GPU communicators: for memory of cudaMalloc on the rank's own GPU, and virtual memory there (cuMemMap), as allocators
+ * of frameworks make it; other memory is accepted without effect. Where p2p joins the GPUs, ranks of other processes
+ * then read and write it in place, in large calls that are not captured. (Ranks of one process do so with any memory.)
+ * Each rank calls it for itself; nothing is moved.
+ *
+ * Of virtual memory, all of the range must be mapped, by any number of allocations. They must have been created with
+ * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR in their requestedHandleTypes, and the GPU's kernels must be allowed to read
+ * and write them; if not, it has no effect, and the log says why (TUTTI_DEBUG=INFO). Ranges may overlap; a buffer may
+ * lie in several that follow each other. Each allocation takes one of the process's descriptors (`ulimit -n`) until all
+ * other ranks have opened it.
  *
  * Deregister on a GPU: CUDA leaves undefined what happens when memory is freed that another process has open. So it
  * waits for what this rank has issued on comm before, then until all other ranks have closed the memory. They do so on
@@ -507,8 +514,9 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  *   tuttiCommRegister would take; they are registered as by that function, under its contract. If one rank's memory is
  *   neither, all ranks get tuttiInvalidArgument, which names the rank.
  * - On CPUs, if only threads of one process or ranks on other hosts reach it: any memory.
- * - On GPUs: memory of the rank's GPU, in one allocation. If ranks are in several processes or on several GPUs, one
- *   that can be shared: of cudaMalloc or tuttiMemAllocDevice, not of a pool.
+ * - On GPUs: memory of the rank's GPU, in one allocation. If ranks are in several processes, one that can be shared: of
+ *   cudaMalloc or tuttiMemAllocDevice, or virtual memory of any number of allocations as tuttiCommRegister takes it,
+ *   not of a pool. If ranks of one process are on several GPUs, of cudaMalloc or tuttiMemAllocDevice.
  *
  * winFlags is TUTTI_WIN_DEFAULT, or one or both of:
  * - TUTTI_WIN_BEST_EFFORT: memory that can't be reached is registered for collectives alone, as by tuttiCommRegister;

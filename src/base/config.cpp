@@ -40,7 +40,7 @@ constexpr Variable table[] = {
     {"TUTTI_GPU_VIRTUAL", "0",
      "1: memory of tuttiMemAllocDevice and ncclMemAlloc on GPUs is virtual memory. Windows of it have addresses for "
      "the kernels of users, as NCCL's interface for kernels needs them (docs/nccl.md). Large calls whose buffers lie "
-     "in it go through slots between processes, and between GPUs of a process."},
+     "in it go through slots between GPUs of a process."},
     {"TUTTI_GPU_MULTICAST", "1",
      "0: windows of virtual memory have no addresses of multicast (NVLink SHARP), also where GPUs and driver could."},
     {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",

@@ -115,7 +115,7 @@ std::unique_ptr<gpu::Program> GpuSide::upload(BoundProgram bound, bool pair) {
     return std::make_unique<gpu::Program>(*pool_, std::move(bound), *ends_, first, channels, control_);
 }
 
-gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, bool lend) {
+gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* name, Lends lends) {
     gpu::Buffer b;
     if (pointer == nullptr) return b;
     const gpu::Pointee p = gpus_.pointee(pointer);
@@ -131,8 +131,10 @@ gpu::Buffer GpuSide::buffer(const void* pointer, std::size_t bytes, const char* 
         fail(tuttiInvalidArgument, "%s %p needs %zu bytes, its allocation ends after %zu", name, pointer, bytes,
              static_cast<std::size_t>(p.base + p.size - at));
     b.at = const_cast<std::byte*>(at);
-    b.region = lend ? neighbours_->lender().find(p) : 0;
-    b.base = p.base;
+    if (lends != Lends::nothing) {
+        const auto found = neighbours_->lender().find(p, at, bytes, lends == Lends::windows);
+        b.region = found.number, b.base = found.base;
+    }
     // Within a process an address means the same everywhere, but not every GPU can use it.
     b.shareable = p.kind == Memory::device ? p.peers || !budget_.across : budget_.by_reference;
     return b;
@@ -165,13 +167,14 @@ gpu::Job GpuSide::job(const Operation& o, const Tiling& tiling, const Call& call
     // only the numbers of windows last.
     const bool lend = tiling.by_reference && budget_.lends && (o.symmetric || !gpus_.capturing(stream));
     if (lend && !o.symmetric) neighbours_->borrowers().look();
+    const Lends lends = !lend ? Lends::nothing : o.symmetric ? Lends::windows : Lends::all;
     gpu::Job job;
     job.plan = program.plan(tiling.tile * element);
     // Buffers that the program does not use may be anything: users pass the root's arguments on all ranks.
     if (program.uses(Place::input))
-        job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lend);
+        job.input = buffer(o.input, row * static_cast<std::size_t>(p.input_rows), "sendbuff", lends);
     if (program.uses(Place::output))
-        job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lend);
+        job.output = buffer(o.output, row * static_cast<std::size_t>(p.output_rows), "recvbuff", lends);
     job.count = o.count;
     job.block = tiling.block;
     job.tile = tiling.tile;
@@ -221,8 +224,8 @@ gpu::Put GpuSide::put(const OneSided& o) {
     if (o.bytes == 0) return put;
     const WindowPart& part = o.window->parts[static_cast<std::size_t>(o.peer)];
     auto* const theirs = reinterpret_cast<std::byte*>(part.where.offset + o.offset);
-    put.to = put.gets == 1 ? buffer(o.to, o.bytes, "localbuff", false).at : theirs;
-    put.from = put.gets == 1 ? theirs : buffer(o.from, o.bytes, "localbuff", false).at;
+    put.to = put.gets == 1 ? buffer(o.to, o.bytes, "localbuff", Lends::nothing).at : theirs;
+    put.from = put.gets == 1 ? theirs : buffer(o.from, o.bytes, "localbuff", Lends::nothing).at;
     put.gate = part.gate;
     put.key = part.key;
     gpu::Boards::share(put, o.bytes);

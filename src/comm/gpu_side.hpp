@@ -119,7 +119,8 @@ class GpuSide {
 
   private:
     static constexpr std::size_t pool_bytes = 1 << 20;  // most programs take some kilobytes
-    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, bool lend);
+    enum class Lends { nothing, windows, all };         // what messages may refer to
+    gpu::Buffer buffer(const void* pointer, std::size_t bytes, const char* name, Lends lends);
     bool knows_loans(const gpu::Job& job);
     void move_in(const gpu::Places& places, Rank self);
     void warn_of_turns(const gpu::Places& places, Rank self) const;

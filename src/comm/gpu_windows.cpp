@@ -18,19 +18,15 @@ bool is_same_process(const gpu::Places& places, Rank a, Rank b) {
 }  // namespace
 
 /// On GPUs: how peers reach this rank's part.
-Windows::Told Windows::exposed(Window& window, void* buffer, std::size_t bytes, Offer& offer) const {
+Windows::Told Windows::exposed(Window& window, void* buffer, std::size_t bytes,
+                               std::optional<gpu::Offer>& offer) const {
     Told told{};
     const auto memory = bytes > 0 ? gpu::virtual_memory_at(buffer) : std::nullopt;
-    if (!memory || memory->device != gpu_->device()) {
-        told.exposed = gpu_->boards().expose(buffer, bytes, &window.lent);
-        return told;
-    }
-    told.allocated = memory->bytes;
+    told.exposed = gpu_->boards().expose(buffer, bytes, memory.has_value(), &window.lent);
+    if (!memory) return told;
     told.begins = static_cast<std::uint64_t>(static_cast<std::byte*>(buffer) - memory->base);
-    if (bytes > memory->bytes - told.begins)
-        fail(tuttiInvalidArgument, "rank %d: the window at %p needs %zu bytes, its allocation ends after %zu", rank(),
-             buffer, bytes, memory->bytes - told.begins);
-    told.descriptor = offer.make(gpu_->gpus().descriptor_of(memory->device, memory->base));
+    const auto segments = gpu_->gpus().segments(memory->device, memory->base, memory->bytes);
+    told.offered = offer.emplace(gpu_->gpus(), memory->device, connections_.session(), segments).name();
     return told;
 }
 
@@ -41,7 +37,7 @@ std::string Windows::strip_obstacle(const std::vector<Told>& all) const {
     for (auto told = begin; told != all.end(); ++told) {
         if (told->part.bytes == 0) continue;
         const auto first = begin - all.begin(), other = told - all.begin();
-        if (told->descriptor == 0)
+        if (told->offered.key == 0)
             return text("rank %td's part is not in memory of tuttiMemAllocDevice under TUTTI_GPU_VIRTUAL=1", other);
         if (told->begins != begin->begins)
             return text("rank %td's part begins at byte %llu of its allocation, rank %td's at byte %llu", first,
@@ -51,35 +47,29 @@ std::string Windows::strip_obstacle(const std::vector<Told>& all) const {
     return "";
 }
 
-/// Fetches the descriptors of all parts and maps them.
+/// Maps all parts.
 std::unique_ptr<const gpu::Strip> Windows::mapped_strip(const std::vector<Told>& all) const {
-    std::vector<gpu::SharedAllocation> allocations(all.size());
+    std::vector<gpu::Offered> parts(all.size());
     std::size_t begins = 0;
     for (Rank r = 0; r < ranks(); ++r) {
         const Told& told = all[static_cast<std::size_t>(r)];
         if (told.part.bytes == 0) continue;
-        if (told.begins > told.allocated || told.part.bytes > told.allocated - told.begins)
+        if (told.begins > told.offered.bytes || told.part.bytes > told.offered.bytes - told.begins)
             fail_by(r, tuttiRemoteError, "rank %d tells of %llu bytes from byte %llu on of an allocation of %llu bytes",
                     r, static_cast<unsigned long long>(told.part.bytes), static_cast<unsigned long long>(told.begins),
-                    static_cast<unsigned long long>(told.allocated));
-        Fd descriptor = connections_.session().fetch(r, told.descriptor, Clock::now() + timeout_);
-        allocations[static_cast<std::size_t>(r)] = {std::move(descriptor), told.allocated};
+                    static_cast<unsigned long long>(told.offered.bytes));
+        parts[static_cast<std::size_t>(r)] = told.offered;
         begins = told.begins;
     }
-    return std::make_unique<const gpu::Strip>(gpu_->gpus(), gpu_->device(), allocations, begins);
+    return std::make_unique<const gpu::Strip>(gpu_->gpus(), gpu_->device(), connections_.session(), parts, begins,
+                                              Clock::now() + timeout_);
 }
 
-/// On GPUs: maps the parts of ranks in other processes, or all as a strip, for this rank's kernels. Throws on all ranks
-/// if one of them can't.
+/// On GPUs: maps the parts of ranks in other processes, and all of them as a strip, for this rank's kernels. Throws on
+/// all ranks if one of them can't.
 void Windows::map_parts(Window& window, const std::vector<Told>& all) {
     window.no_strip = strip_obstacle(all);
-    if (!window.no_strip.empty()) {
-        if (gpu_->budget().by_reference) return;
-        const auto is_virtual = [](const Told& told) { return told.descriptor != 0; };
-        if (std::ranges::any_of(all, is_virtual))
-            fail(tuttiInvalidArgument, "%s: other processes can map the window's parts only if all are alike",
-                 window.no_strip.c_str());
-    }
+    if (!window.no_strip.empty() && gpu_->budget().by_reference) return;
     std::string why;
     try {
         if (window.no_strip.empty()) window.strip = mapped_strip(all);
@@ -91,10 +81,9 @@ void Windows::map_parts(Window& window, const std::vector<Told>& all) {
         if (part.bytes == 0 || is_same_process(connections_.places(), r, rank())) continue;
         const gpu::Exposed& exposed = all[static_cast<std::size_t>(r)].exposed;
         try {
-            std::byte* const there = window.strip
-                                         ? window.strip->part(r)
-                                         : gpu_->neighbours().borrowers().open_now(r, exposed.loan) + exposed.offset;
-            part.where.offset = reinterpret_cast<std::uint64_t>(there);
+            // Messages name the loan, also where puts go to the strip.
+            std::byte* const lent = gpu_->neighbours().borrowers().open_now(r, exposed.loan) + exposed.offset;
+            part.where.offset = reinterpret_cast<std::uint64_t>(window.strip ? window.strip->part(r) : lent);
         } catch (...) {
             why = text("rank %d can't reach the memory of rank %d: %s", rank(), r, caught().what());
         }
@@ -110,7 +99,7 @@ void Windows::make_multicast(Window& window, const std::vector<Told>& all, const
     window.no_multicast = window.strip ? connections_.places().multicast_obstacle() : window.no_strip;
     std::size_t bytes = SIZE_MAX;  // of each allocation, from its beginning on
     for (const Told& told : all) {
-        bytes = std::min<std::size_t>(bytes, told.allocated);
+        bytes = std::min<std::size_t>(bytes, told.offered.bytes);
         if (window.no_multicast.empty() && told.part.bytes == 0) window.no_multicast = "a rank's part is empty";
     }
     if (!window.no_multicast.empty()) return;
@@ -161,8 +150,7 @@ void Windows::keep_promise(const Window& window, void* buffer, const std::vector
     if (window.multicast) with_multicast_.add(window, mine);
     const gpu::Budget& budget = gpu_->budget();
     const bool good = std::ranges::all_of(all, [&](const Told& told) {
-        return told.exposed.loan.number < gpu::max_regions &&
-               (told.descriptor == 0 || (budget.by_reference && !budget.across));
+        return told.exposed.loan.number < gpu::max_regions && (told.offered.key == 0 || !budget.across);
     });
     if (good && (budget.by_reference || budget.lends)) symmetric_.add(window, mine);
 }

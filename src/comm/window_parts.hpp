@@ -10,16 +10,15 @@ namespace tutti {
 struct Windows::Told {
     WindowPart part;
     gpu::Exposed exposed;
-    std::uint64_t descriptor;  // key under which the part's allocation is offered; 0: it is no virtual memory
-    std::uint64_t allocated;   // bytes of that allocation
-    std::uint64_t begins;      // the part's first byte in it
-    std::uint64_t multicast;   // rank 0: key under which the object of multicast is offered
-    std::int32_t lacks;        // 1: a system resource, such as memory, is missing; 0: another trouble
-    std::int32_t symmetric;    // 1: the rank has promised symmetric use
-    char trouble[220];
+    gpu::Offered offered;     // the part's allocation, if it is in a strip
+    std::uint64_t begins;     // the part's first byte in it
+    std::uint64_t multicast;  // rank 0: key under which the object of multicast is offered
+    std::int32_t lacks;       // 1: a system resource, such as memory, is missing; 0: another trouble
+    std::int32_t symmetric;   // 1: the rank has promised symmetric use
+    char trouble[212];
 };
 
-/// Offers the session's members a descriptor of virtual memory while it lives.
+/// Offers the session's members one descriptor while it lives.
 class Windows::Offer {
   public:
     explicit Offer(Session& session) : session_(session) {}

@@ -102,7 +102,7 @@ std::vector<Windows::Told> Windows::exchange(const std::vector<Told>& mine) {
 
 /// What to tell the other ranks, by rank. why: the reason if this rank has no part.
 std::vector<Windows::Told> Windows::tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric,
-                                            std::optional<Error> why, Offer& offer) {
+                                            std::optional<Error> why, std::optional<gpu::Offer>& offer) {
     const WindowPart part = window.parts[static_cast<std::size_t>(rank())];
     std::vector<Told> mine(static_cast<std::size_t>(ranks()));
     Told same{};
@@ -138,7 +138,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
                                             std::optional<Error> trouble) {
     std::shared_ptr<Window> window;
     std::vector<Told> mine;
-    Offer offer(connections_.session());
+    std::optional<gpu::Offer> offer;
     try {
         window = std::make_shared<Window>();
         window->parts.resize(static_cast<std::size_t>(ranks()));

@@ -70,9 +70,9 @@ class Windows {
     WindowPart open_part(std::size_t bytes);
     std::vector<Told> exchanged(const std::vector<Told>& mine);
     std::vector<Told> exchange(const std::vector<Told>& mine);
-    Told exposed(Window& window, void* buffer, std::size_t bytes, Offer& offer) const;
+    Told exposed(Window& window, void* buffer, std::size_t bytes, std::optional<gpu::Offer>& offer) const;
     std::vector<Told> tell_of(Window& window, void* buffer, std::size_t bytes, bool symmetric, std::optional<Error> why,
-                              Offer& offer);
+                              std::optional<gpu::Offer>& offer);
     void keep_promise(const Window& window, void* buffer, const std::vector<Told>& all);
     std::string strip_obstacle(const std::vector<Told>& all) const;
     std::unique_ptr<const gpu::Strip> mapped_strip(const std::vector<Told>& all) const;

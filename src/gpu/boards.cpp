@@ -15,8 +15,9 @@ Boards::Boards(Gpus& gpus, int device, const Ends& ends, Rank self, const Places
                Lender& lender)
     : gpus_(gpus), device_(device), ends_(ends), self_(self), places_(places), control_(control), lender_(lender) {
     for (Rank r = 0; r < places.ranks(); ++r) {
-        leaves_process_ |= places.info(r).process != places.info(self).process;
-        leaves_device_ |= places.gpu(r).uuid != places.gpu(self).uuid;
+        const bool here = places.info(r).process == places.info(self).process;
+        leaves_process_ |= !here;
+        leaves_device_ |= here && places.gpu(r).uuid != places.gpu(self).uuid;
     }
 }
 
@@ -61,7 +62,7 @@ Wanted Boards::wanted(Rank peer, int signal, std::uint64_t count) const {
     return {count, peer, static_cast<std::uint16_t>(places_.seat(peer)), static_cast<std::uint16_t>(signal)};
 }
 
-Exposed Boards::expose(const void* memory, std::size_t bytes, Pointee* permitted) const {
+Exposed Boards::expose(const void* memory, std::size_t bytes, bool here, Pointee* permitted) const {
     if (bytes == 0) return {};
     const Pointee p = gpus_.pointee(memory);
     const auto* const at = static_cast<const std::byte*>(memory);
@@ -70,14 +71,13 @@ Exposed Boards::expose(const void* memory, std::size_t bytes, Pointee* permitted
     if (p.base != nullptr && at + bytes > p.base + p.size)
         fail(tuttiInvalidArgument, "rank %d: the window at %p needs %zu bytes, its allocation ends after %zu", self_,
              memory, bytes, static_cast<std::size_t>(p.base + p.size - at));
-    if (leaves_device_ && !p.peers)
+    if (leaves_device_ && !p.peers && !here)
         fail(tuttiInvalidArgument, "rank %d: other GPUs can't reach %p, take memory of cudaMalloc", self_, memory);
     if (!leaves_process_) return {};
     try {
         if (p.base == nullptr) fail(tuttiInvalidArgument, "it is in no allocation");
-        lender_.permit(p);
-        *permitted = p;
-        return {lender_.lend_now(p), static_cast<std::uint64_t>(at - p.base)};
+        *permitted = lender_.permit(p, at, bytes);
+        return {lender_.lend_now(*permitted), static_cast<std::uint64_t>(at - permitted->base)};
     } catch (const Error& error) {
         fail(tuttiInvalidArgument, "rank %d: other processes can't reach %p, take memory of cudaMalloc: %s", self_,
              memory, error.what());

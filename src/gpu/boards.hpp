@@ -34,8 +34,8 @@ class Boards {
 
     /// Checks that peers can put to the memory, and lends it if some are in other processes. *permitted is then what
     /// was permitted to be lent, for the caller to forbid later, also if this throws. Throws tuttiInvalidArgument if
-    /// peers can't reach the memory.
-    Exposed expose(const void* memory, std::size_t bytes, Pointee* permitted) const;
+    /// peers can't reach the memory. here: all GPUs of this process reach it.
+    Exposed expose(const void* memory, std::size_t bytes, bool here, Pointee* permitted) const;
 
     /// Opens a gate: peers that know the key may now use the window that has it.
     void open(std::uint32_t gate, std::uint32_t key);
@@ -60,7 +60,7 @@ class Boards {
     const Places& places_;
     Control* const control_;
     Lender& lender_;
-    bool leaves_process_ = false, leaves_device_ = false;  // some peer is in another process; on another GPU
+    bool leaves_process_ = false, leaves_device_ = false;  // a peer is in another process; here, on another GPU
 
     std::mutex mutex_;
     void *stream_ = nullptr, *event_ = nullptr;  // for kernels that change gates; made by the first open()

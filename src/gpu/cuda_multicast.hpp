@@ -5,8 +5,8 @@
 
 #include <optional>
 
+#include "gpu/cuda_addresses.hpp"
 #include "gpu/cuda_capture.hpp"
-#include "gpu/cuda_physical.hpp"
 #include "gpu/multicast.hpp"
 
 namespace tutti::gpu {

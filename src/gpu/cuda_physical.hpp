@@ -1,11 +1,8 @@
-// Allocations of virtual memory, and addresses at which they are mapped, by CUDA's driver. For cuda_virtual.hpp alone.
+// Allocations of virtual memory by CUDA's driver. For cuda_addresses.hpp and cuda_segment.hpp.
 // Functions throw Error(tuttiUnhandledCudaError).
 #pragma once
 
 #include <cuda.h>
-
-#include <span>
-#include <vector>
 
 #include "base/os.hpp"
 #include "gpu/cuda_context.hpp"
@@ -62,9 +59,10 @@ class Physical {
     }
     /// That which is mapped there.
     explicit Physical(const std::byte* mapped) {
-        static const auto retain =
-            driver_function<decltype(&cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
-        check(retain(&handle_, const_cast<std::byte*>(mapped)), "cuMemRetainAllocationHandle");
+        const CUresult result = retain()(&handle_, const_cast<std::byte*>(mapped));
+        if (result != CUDA_SUCCESS)
+            fail(tuttiUnhandledCudaError, "nothing is mapped at %p (cuMemRetainAllocationHandle: error %d)",
+                 static_cast<const void*>(mapped), static_cast<int>(result));
     }
     /// That of which this is a descriptor.
     explicit Physical(const Fd& fd) {
@@ -75,12 +73,29 @@ class Physical {
               "cuMemImportFromShareableHandle");
     }
     ~Physical() {
-        static const auto release = driver_function<decltype(&cuMemRelease)>("cuMemRelease");
-        if (handle_ != 0) release(handle_);
+        if (handle_ != 0) release()(handle_);
     }
     Physical(const Physical&) = delete;
 
+    /// CUDA gives out the same handle each time while it has any.
     CUmemGenericAllocationHandle handle() const { return handle_; }
+    /// Whether the allocation with this handle, which someone has, is mapped there.
+    static bool is_at(const std::byte* mapped, CUmemGenericAllocationHandle handle) {
+        CUmemGenericAllocationHandle there = 0;
+        if (retain()(&there, const_cast<std::byte*>(mapped)) != CUDA_SUCCESS) return false;
+        release()(there);
+        return there == handle;
+    }
+    /// Throws, with the reason, if no descriptors of it can be made.
+    void check_shareable() const {
+        static const auto properties = driver_function<decltype(&cuMemGetAllocationPropertiesFromHandle)>(
+            "cuMemGetAllocationPropertiesFromHandle");
+        CUmemAllocationProp prop{};
+        check(properties(&prop, handle_), "cuMemGetAllocationPropertiesFromHandle");
+        if ((prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0)
+            fail(tuttiUnhandledCudaError,
+                 "it was created without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR in its requestedHandleTypes");
+    }
     Fd descriptor() const {
         static const auto give =
             driver_function<decltype(&cuMemExportToShareableHandle)>("cuMemExportToShareableHandle");
@@ -90,50 +105,17 @@ class Physical {
     }
 
   private:
+    static auto retain() -> decltype(&cuMemRetainAllocationHandle) {
+        static const auto function =
+            driver_function<decltype(&cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle");
+        return function;
+    }
+    static auto release() -> decltype(&cuMemRelease) {
+        static const auto function = driver_function<decltype(&cuMemRelease)>("cuMemRelease");
+        return function;
+    }
+
     CUmemGenericAllocationHandle handle_ = 0;
-};
-
-/// Addresses, and what is mapped there.
-class Addresses {
-  public:
-    explicit Addresses(std::size_t bytes) : bytes_(bytes) {
-        static const auto reserve = driver_function<decltype(&cuMemAddressReserve)>("cuMemAddressReserve");
-        check(reserve(&first_, bytes, 0, 0, 0), "cuMemAddressReserve");
-    }
-    ~Addresses() {
-        static const auto unmap = driver_function<decltype(&cuMemUnmap)>("cuMemUnmap");
-        static const auto give_back = driver_function<decltype(&cuMemAddressFree)>("cuMemAddressFree");
-        for (const Range& range : mapped_) unmap(range.at, range.bytes);
-        give_back(first_, bytes_);
-    }
-    Addresses(const Addresses&) = delete;
-
-    /// Maps all of an allocation, `offset` bytes from the first address, for kernels of `devices`.
-    void map(const Physical& memory, std::size_t offset, std::size_t bytes, std::span<const int> devices) {
-        static const auto map = driver_function<decltype(&cuMemMap)>("cuMemMap");
-        static const auto allow = driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess");
-        const CUdeviceptr at = first_ + offset;
-        mapped_.reserve(mapped_.size() + 1);
-        check(map(at, bytes, 0, memory.handle(), 0), "cuMemMap");
-        mapped_.push_back({at, bytes});
-        std::vector<CUmemAccessDesc> whom(devices.size());
-        for (std::size_t i = 0; i < devices.size(); ++i) {
-            whom[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-            whom[i].location.id = devices[i];
-            whom[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        }
-        check(allow(at, bytes, whom.data(), whom.size()), "cuMemSetAccess");
-    }
-    std::byte* first() const { return reinterpret_cast<std::byte*>(first_); }
-
-  private:
-    struct Range {
-        CUdeviceptr at;
-        std::size_t bytes;
-    };
-    CUdeviceptr first_ = 0;
-    const std::size_t bytes_;
-    std::vector<Range> mapped_;
 };
 
 }  // namespace tutti::gpu

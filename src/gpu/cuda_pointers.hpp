@@ -10,8 +10,15 @@
 
 namespace tutti::gpu {
 
-/// What Gpus::pointee says. One call of the driver, because each collective asks for each of its buffers. The driver
-/// says 0 for every attribute of memory that CUDA does not know.
+/// Asked only about memory that has no IPC handle.
+inline bool is_of_pool(CUdeviceptr pointer) {
+    static const auto attribute = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute");
+    CUmemoryPool pool = nullptr;
+    return attribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer) == CUDA_SUCCESS && pool != nullptr;
+}
+
+/// What Gpus::pointee says. One call of the driver for memory of cudaMalloc, because each collective asks for each of
+/// its buffers. The driver says 0 for every attribute of memory that CUDA does not know.
 inline Pointee pointee_of(const void* pointer) {
     static const auto attributes = driver_function<decltype(&cuPointerGetAttributes)>("cuPointerGetAttributes");
     const Somewhere here;
@@ -46,6 +53,8 @@ inline Pointee pointee_of(const void* pointer) {
         }
         // Memory of pools and virtual memory has access rights of its own, which peer access does not change.
         p.peers = plain != 0;
+        p.is_virtual = plain == 0 && !is_of_pool(reinterpret_cast<CUdeviceptr>(pointer));
+        if (p.is_virtual) p.id = 0;  // it would be that of the mapping
     }
     return p;
 }

@@ -1,12 +1,16 @@
 // Virtual memory of CUDA, of which other processes can be given descriptors. For cuda.cpp alone.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "gpu/cuda_addresses.hpp"
+#include "gpu/cuda_capture.hpp"
 #include "gpu/cuda_multicast.hpp"
+#include "gpu/cuda_segment.hpp"
 #include "gpu/gpus.hpp"
 
 namespace tutti::gpu {
@@ -40,13 +44,30 @@ class WithVirtualMemory : public Gpus {
         const NotCaptured capture;
         return Physical(memory).descriptor();
     }
-    std::byte* map(int device, std::span<const SharedAllocation> all, std::size_t stride) override {
+    std::vector<Segment> segments(int device, const std::byte* memory, std::size_t bytes) override {
         const OnDevice on(device);
         const NotCaptured capture;
-        auto addresses = std::make_unique<Addresses>(all.size() * stride);
-        for (std::size_t i = 0; i < all.size(); ++i)
-            if (all[i].bytes > 0) addresses->map(Physical(all[i].descriptor), i * stride, all[i].bytes, {&device, 1});
-        return kept(std::move(addresses));
+        std::vector<Segment> all;
+        for (const std::byte* at = memory; at < memory + bytes; at = all.back().at + all.back().bytes)
+            all.push_back(segment_at(device, at));
+        return all;
+    }
+    bool are_mapped(std::span<const Segment> segments) override {
+        const Somewhere here;
+        const NotCaptured capture;
+        return std::ranges::all_of(segments, [](const Segment& s) { return Physical::is_at(s.at, s.allocation); });
+    }
+    std::byte* reserve(int device, std::size_t bytes) override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        return kept(std::make_unique<Addresses>(bytes));
+    }
+    void map(int device, std::byte* first, std::size_t offset, const SharedAllocation& allocation) override {
+        const OnDevice on(device);
+        const NotCaptured capture;
+        const Physical memory(allocation.descriptor);
+        const std::lock_guard lock(mutex_);
+        all_.at(first)->map(memory, offset, allocation.bytes, {&device, 1});
     }
     void unmap(int device, std::byte* first) noexcept override {
         if_possible([&] {

@@ -38,10 +38,19 @@ std::atomic<Gpus*> instead_of_them{nullptr};
 std::byte* Gpus::allocate_virtual(int, std::size_t&) {
     no_virtual_memory();
 }
+std::vector<Segment> Gpus::segments(int, const std::byte*, std::size_t) {
+    no_virtual_memory();
+}
+bool Gpus::are_mapped(std::span<const Segment>) {
+    no_virtual_memory();
+}
 Fd Gpus::descriptor_of(int, const std::byte*) {
     no_virtual_memory();
 }
-std::byte* Gpus::map(int, std::span<const SharedAllocation>, std::size_t) {
+std::byte* Gpus::reserve(int, std::size_t) {
+    no_virtual_memory();
+}
+void Gpus::map(int, std::byte*, std::size_t, const SharedAllocation&) {
     no_virtual_memory();
 }
 void Gpus::unmap(int, std::byte*) noexcept {}

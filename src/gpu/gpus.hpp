@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/types.hpp"
 #include "gpu/memory_types.hpp"
@@ -41,11 +42,19 @@ class Gpus {
     /// Virtual memory, zeroed. Rounds `bytes` up to whole pages. Kernels of all devices that reach this one can use it.
     /// share() does not take it; free() does.
     virtual std::byte* allocate_virtual(int device, std::size_t& bytes);
-    /// A descriptor of virtual memory, given by its first byte, for map().
+    /// The mappings in which these bytes of virtual memory lie, in the order of their addresses. Throws, with the
+    /// reason, unless all of it is mapped, kernels of `device` may read and write it, and descriptors of it can be
+    /// made.
+    virtual std::vector<Segment> segments(int device, const std::byte* memory, std::size_t bytes);
+    /// Whether these allocations are mapped there still.
+    virtual bool are_mapped(std::span<const Segment> segments);
+    /// A descriptor of the allocation that is mapped there, for map().
     virtual Fd descriptor_of(int device, const std::byte* memory);
-    /// Maps allocations of virtual memory for kernels of `device`, one every `stride` bytes, until unmap(). Returns the
-    /// address of the first. They live as long as they are mapped somewhere.
-    virtual std::byte* map(int device, std::span<const SharedAllocation> all, std::size_t stride);
+    /// Reserves addresses until unmap().
+    virtual std::byte* reserve(int device, std::size_t bytes);
+    /// Maps an allocation of this or another process for kernels of `device`, `offset` bytes behind the first reserved
+    /// address, until unmap(). It lives as long as it is mapped somewhere.
+    virtual void map(int device, std::byte* first, std::size_t offset, const SharedAllocation& allocation);
     virtual void unmap(int device, std::byte* first) noexcept;
 
     /// Whether the device can take part in multicast, and this build has its kernel.

@@ -1,10 +1,11 @@
 // What a rank shares with ranks of other processes, which open it by CUDA IPC handles: its arena, and users' memory
-// (lending.hpp). CUDA leaves undefined what happens to memory that is freed while another process has it open. So every
-// borrower notes in the lender's page what it may have open, from before it opens it until after it has closed it. The
-// library frees memory, or tells its owner that it may free it, only when no borrower has it open.
+// (lending.hpp), of which virtual memory is opened by descriptors (offered.hpp). CUDA leaves undefined what happens to
+// memory that is freed while another process has it open. So every borrower notes in the lender's page what it may have
+// open, from before it opens it until after it has closed it. The library frees memory, or tells its owner that it may
+// free it, only when no borrower has it open.
 //
 //     lender                                        borrower
-//     entry k = handle; turn = 2 i + 1  ----------> held[k] = 2 i + 1; looks at the turn again; opens
+//     entry k = name; turn = 2 i + 1    ----------> held[k] = 2 i + 1; looks at the turn again; opens
 //                                                   borrowed[k] = 2 i + 1
 //     turn = 2 i + 2; rings             ----------> its thread closes; held[k] = 0; rings
 //     nobody holds k: it is back
@@ -32,8 +33,9 @@ inline constexpr std::uint32_t most_loans = max_regions + 512;  // numbers from 
 /// `bell`.
 struct LendingPage {
     struct Entry {
-        std::atomic<std::uint32_t> turn;  // odd: the handle is valid; goes up when the loan begins and when it ends
-        std::atomic<std::uint64_t> handle[sizeof(Handle) / 8];
+        std::atomic<std::uint32_t> turn;        // odd: the name is valid; goes up when the loan begins and when it ends
+        std::atomic<std::uint32_t> is_virtual;  // 1: the name is an Offered; 0: a Handle
+        std::atomic<std::uint64_t> name[sizeof(Handle) / 8];
     };
     std::atomic<std::uint32_t> bell;     // rung by peers: a loan has come back, or a peer wants one back
     std::atomic<std::uint32_t> changes;  // goes up with every change of `entries`
@@ -96,10 +98,16 @@ class Ledger {
     std::vector<Member> borrowers_;
 };
 
+/// One loan of an allocation: an entry of the ledger's page, and its turn. number: 0 for none.
+struct Loan {
+    std::uint32_t number = 0, turn = 0;
+};
+
 /// Keeps memory from being freed while it holds: one turn of a loan, or the lease of an arena if number is 0.
 struct Claim {
     std::shared_ptr<Ledger> ledger;
     std::uint32_t number = 0, turn = 0;
+    std::shared_ptr<const void> offer = nullptr;  // of virtual memory: ends with the last copy of the claim
     bool holds() const { return (number == 0 || ledger->holder(number, turn) >= 0) && ledger->is_leased(); }
     /// Of a loan: whether it never holds again.
     bool is_over() const { return ledger->is_recalled(number, turn) && !holds(); }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/os.hpp"
@@ -30,6 +31,17 @@ struct Pointee {
     std::size_t size = 0;       // bytes of the allocation
     std::uint64_t id = 0;       // the allocation's id: a later allocation at the same address has another one
     bool peers = true;          // kernels on other devices of this process can access it once peer access is enabled
+    // Virtual memory of CUDA's driver: base and size are those of the addresses that were reserved, of which any part
+    // may be mapped (Gpus::segments), and id is 0.
+    bool is_virtual = false;
+};
+
+/// A whole mapping of virtual memory: one allocation, at addresses of this process.
+struct Segment {
+    const std::byte* at = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t allocation = 0;  // no other allocation has this number while `kept` lives
+    std::shared_ptr<const void> kept;
 };
 
 /// A CUDA IPC handle: names an allocation to other processes.

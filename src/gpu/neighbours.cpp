@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/caught.hpp"
+#include "base/log.hpp"
 #include "base/result.hpp"
 
 namespace tutti::gpu {
@@ -29,6 +30,7 @@ void Neighbours::offer(Session& session) const {
 
 std::vector<Fd> Neighbours::meet(Session& session, const Places& places, Deadline deadline) {
     session_ = &session;
+    lender_.offer_through(session);
     const Rank self = session.rank();
     std::vector<Fd> leases;
     for (Rank peer = 0; peer < places.ranks(); ++peer) {
@@ -46,20 +48,26 @@ std::vector<Fd> Neighbours::meet(Session& session, const Places& places, Deadlin
 
 void Neighbours::borrow_through(const Ends& ends, const Places& places) {
     for (const Neighbour& n : all_)
-        borrowers_.add({gpus_, device_, n.page, n.rank, places.seat(session_->rank()), ends.table_of(n.rank)});
+        borrowers_.add(
+            {gpus_, device_, n.page, n.rank, places.seat(session_->rank()), ends.table_of(n.rank), session_});
 }
 
 Pointee Neighbours::permit(const void* memory, std::size_t bytes) {
     if (bytes == 0) return {};
     const Pointee p = gpus_.pointee(memory);
     if (p.kind != Pointee::Kind::device || p.device != device_ || p.base == nullptr) return {};
-    lender_.permit(p);
-    return p;
+    try {
+        return lender_.permit(p, static_cast<const std::byte*>(memory), bytes);
+    } catch (const Error& error) {
+        log(Level::info, "GPU %d: messages from the %zu bytes at %p are copied, although they are registered: %s",
+            device_, bytes, memory, error.what());
+        return {};
+    }
 }
 
 void Neighbours::forbid(const Pointee& memory, std::chrono::milliseconds timeout) {
-    const Loan loan = lender_.forbid(memory);
-    if (loan.number != 0) await_return({&loan, 1}, timeout);
+    await_return(lender_.forbid(memory), timeout);
+    lender_.settle();
 }
 
 /// Waits until the loans have come back. The borrowers' threads close them, whatever their ranks do, as soon as their

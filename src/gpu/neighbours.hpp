@@ -8,6 +8,7 @@
 
 #include "bootstrap/session.hpp"
 #include "gpu/arena.hpp"
+#include "gpu/borrowing.hpp"
 #include "gpu/lending.hpp"
 
 namespace tutti::gpu {
@@ -37,9 +38,10 @@ class Neighbours {
     Lender& lender() { return lender_; }
     Borrowers& borrowers() { return borrowers_; }
 
-    /// Permits lending the allocation that the memory lies in, until forbid() of the result. No base: it can't be lent.
+    /// Permits lending the memory, until forbid() of the result. No base: it can't be lent; if it is virtual memory,
+    /// the log says why.
     Pointee permit(const void* memory, std::size_t bytes);
-    /// Ends a permit. On return no neighbour has the allocation open, unless it is permitted otherwise. Throws
+    /// Ends a permit. On return no neighbour has the memory open, unless it is permitted otherwise. Throws
     /// tuttiTimeout, whose text names a rank that still has it open.
     void forbid(const Pointee& memory, std::chrono::milliseconds timeout);
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/types.hpp"
-#include "gpu/gpus.hpp"
+#include "gpu/offered.hpp"
 
 namespace tutti::gpu {
 
@@ -15,13 +15,22 @@ class Strip {
     /// Distances are multiples of this: NCCL's structures for kernels count in it.
     static constexpr std::size_t unit = std::size_t{1} << 32;
 
-    /// all: the allocations in which the parts lie, by rank; begins: at which byte of each of them.
-    Strip(Gpus& gpus, int device, std::span<const SharedAllocation> all, std::size_t begins)
+    /// all: the memory in which the parts lie, by rank; begins: at which byte of each of them. Fetches and maps it.
+    Strip(Gpus& gpus, int device, Session& session, std::span<const Offered> all, std::size_t begins, Deadline deadline)
         : gpus_(gpus),
           device_(device),
-          stride_((std::ranges::max_element(all, {}, &SharedAllocation::bytes)->bytes + unit - 1) / unit * unit),
+          stride_((std::ranges::max_element(all, {}, &Offered::bytes)->bytes + unit - 1) / unit * unit),
           begins_(begins),
-          mapped_(gpus.map(device, all, stride_)) {}
+          mapped_(gpus.reserve(device, all.size() * stride_)) {
+        try {
+            for (std::size_t r = 0; r < all.size(); ++r)
+                if (all[r].key != 0)
+                    map_offered(gpus, device, mapped_, r * stride_, session, static_cast<Rank>(r), all[r], deadline);
+        } catch (...) {
+            gpus_.unmap(device_, mapped_);
+            throw;
+        }
+    }
     ~Strip() { gpus_.unmap(device_, mapped_); }
     Strip(const Strip&) = delete;
 

@@ -96,6 +96,17 @@ CUresult get_current(CUcontext* out) {
     });
 }
 
+/// Of virtual memory: all addresses that were reserved in one, as the driver says.
+std::span<std::byte> range_of(const Allocation* a) {
+    if (a == nullptr) return {};
+    return a->kind == Allocation::Kind::mapped ? reserved_around(a->base) : std::span(a->base, a->bytes);
+}
+
+/// The handle of a device's pool is its device.
+CUmemoryPool pool_of(int device) {
+    return reinterpret_cast<CUmemoryPool>(&device_numbered(device));
+}
+
 /// Of memory that no context knows it says 0, as the driver does.
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void** data, CUdeviceptr pointer) {
     return in_driver([&] {
@@ -114,10 +125,10 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void
                     *static_cast<unsigned*>(data[i]) = a != nullptr && a->managed ? 1 : 0;
                     break;
                 case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                    *static_cast<CUdeviceptr*>(data[i]) = a != nullptr ? reinterpret_cast<CUdeviceptr>(a->base) : 0;
+                    *static_cast<CUdeviceptr*>(data[i]) = reinterpret_cast<CUdeviceptr>(range_of(a).data());
                     break;
                 case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                    *static_cast<std::size_t*>(data[i]) = a != nullptr ? a->bytes : 0;
+                    *static_cast<std::size_t*>(data[i]) = range_of(a).size();
                     break;
                 case CU_POINTER_ATTRIBUTE_BUFFER_ID:
                     *static_cast<unsigned long long*>(data[i]) = a != nullptr ? a->id : 0;
@@ -125,12 +136,25 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void
                 case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
                     *static_cast<unsigned*>(data[i]) = a != nullptr && a->kind == Allocation::Kind::device ? 1 : 0;
                     break;
+                case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+                    *static_cast<CUmemoryPool*>(data[i]) =
+                        a != nullptr && a->kind == Allocation::Kind::pool && !a->managed ? pool_of(a->device) : nullptr;
+                    break;
                 default:
                     return CUDA_ERROR_INVALID_VALUE;
             }
         }
         return CUDA_SUCCESS;
     });
+}
+
+CUresult pointer_get_attribute(void* data, CUpointer_attribute which, CUdeviceptr pointer) {
+    const bool known = in_driver([&] {
+                           return allocation_at(reinterpret_cast<const void*>(pointer)) != nullptr
+                                      ? CUDA_SUCCESS
+                                      : CUDA_ERROR_INVALID_VALUE;
+                       }) == CUDA_SUCCESS;
+    return known ? pointer_get_attributes(1, &which, &data, pointer) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult get_handle_for_range(void* out, CUdeviceptr address, std::size_t bytes, CUmemRangeHandleType type,
@@ -172,6 +196,7 @@ void* function_named(const char* name, unsigned version) {
         entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent", push_current),
         entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent", pop_current),
         entry<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent", get_current),
+        entry<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute", pointer_get_attribute),
         entry<decltype(cuPointerGetAttributes)>("cuPointerGetAttributes", pointer_get_attributes),
         entry<decltype(cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange", get_handle_for_range),
         entry<decltype(cuStreamGetCtx)>("cuStreamGetCtx", stream_get_context),

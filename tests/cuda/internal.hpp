@@ -160,8 +160,8 @@ struct Allocation {
     unsigned opened = 0;      // so many times
     std::string handle = {};  // by which it was opened
     Traffic traffic = {};
-    CUmemGenericAllocationHandle physical = 0;  // of a mapped one
-    std::set<int> access = {};                  // the devices that have access to a mapped one
+    CUmemGenericAllocationHandle physical = 0;      // of a mapped one
+    std::map<int, unsigned long long> access = {};  // to a mapped one, by device: what cuMemSetAccess was given last
     bool on_device() const { return kind <= Kind::mapped; }
 };
 
@@ -285,6 +285,8 @@ void forget_mutants();
 
 /// The one that has this byte; null if none has.
 const Allocation* allocation_at(const void* pointer);
+/// Bytes from there to the end of the allocation, or of the mappings that follow each other there.
+std::size_t bytes_behind(const Allocation& allocation, const std::byte* at);
 /// What kernels of the device can use.
 std::unique_ptr<ptx::Memory> reach_of(const Device& device);
 /// Adds it, by its first byte, which it returns.
@@ -309,6 +311,8 @@ CUresult in_driver(const std::function<CUresult()>& body);
 
 /// The driver's functions for virtual memory.
 std::span<const Entry> virtual_memory_functions();
+/// What was reserved in one, with this address; empty if nothing was.
+std::span<std::byte> reserved_around(const std::byte* at);
 CUmemGenericAllocationHandle add_physical(Physical physical);
 void free_if_unused(CUmemGenericAllocationHandle handle);
 

@@ -25,6 +25,14 @@ const Allocation* allocation_at(const void* pointer) {
     return at < a.base + a.bytes ? &a : nullptr;
 }
 
+std::size_t bytes_behind(const Allocation& allocation, const std::byte* at) {
+    const std::byte* end = allocation.base + allocation.bytes;
+    if (allocation.kind == Kind::mapped)
+        for (const Allocation* a = allocation_at(end); a != nullptr && a->kind == Kind::mapped; a = allocation_at(end))
+            end = a->base + a->bytes;
+    return static_cast<std::size_t>(end - at);
+}
+
 std::byte* keep(Allocation a) {
     a.id = ++machine().last_id;
     std::byte* const base = a.base;
@@ -73,7 +81,7 @@ class Reach : public ptx::Memory {
         const Lock lock = locked();
         const Allocation* const a = allocation_at(at);
         if (a == nullptr) return {};
-        if (a->kind == Kind::mapped && (!a->access.contains(device_.number) || is_multicast(*a))) return {};
+        if (a->kind == Kind::mapped && (!is_allowed(*a) || is_multicast(*a))) return {};
         const bool peers = a->kind == Kind::mapped || (a->kind == Kind::device && device_.peers.contains(a->device));
         if (a->on_device() && a->device != device_.number && !peers) return {};
         return {a->base, a->base + a->bytes};
@@ -81,8 +89,7 @@ class Reach : public ptx::Memory {
     Multicast multicast_at(const std::byte* at) const override {
         const Lock lock = locked();
         const Allocation* const a = allocation_at(at);
-        return a != nullptr && a->kind == Kind::mapped && a->access.contains(device_.number) ? replicas(*a, at)
-                                                                                             : Multicast{};
+        return a != nullptr && a->kind == Kind::mapped && is_allowed(*a) ? replicas(*a, at) : Multicast{};
     }
     void moved(const Range& range, const Traffic& more) const override {
         const Lock lock = locked();
@@ -94,10 +101,15 @@ class Reach : public ptx::Memory {
     bool is_home(const Range& range) const override {
         const Lock lock = locked();
         const Allocation* const a = allocation_at(range.begin);
-        return a != nullptr && a->on_device() && a->kind != Kind::opened && a->device == device_.number;
+        if (a == nullptr || !a->on_device() || a->device != device_.number) return false;
+        return a->kind != Kind::opened && (a->kind != Kind::mapped || !machine().physical.at(a->physical).imported);
     }
 
   private:
+    bool is_allowed(const Allocation& mapped) const {
+        const auto its = mapped.access.find(device_.number);
+        return its != mapped.access.end() && its->second != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    }
     const Device& device_;
 };
 
@@ -154,8 +166,7 @@ enum class Side { device, pinned, pageable };
 Side side(const void* pointer, std::size_t bytes) {
     const Allocation* const a = allocation_at(pointer);
     if (a == nullptr) return Side::pageable;
-    require(bytes <= static_cast<std::size_t>(a->base + a->bytes - static_cast<const std::byte*>(pointer)),
-            cudaErrorInvalidValue);
+    require(bytes <= bytes_behind(*a, static_cast<const std::byte*>(pointer)), cudaErrorInvalidValue);
     require(!is_multicast(*a), cudaErrorInvalidValue);
     return a->on_device() ? Side::device : Side::pinned;
 }

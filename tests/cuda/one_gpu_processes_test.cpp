@@ -1,14 +1,6 @@
 // Two ranks that share a GPU and are processes of their own: what they lend each other, windows, and a killed one
-// (test-one-gpu). The program starts itself again with the name of the hidden test below.
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-
-#include "harness/harness.hpp"
-#include "world.hpp"
+// (test-one-gpu).
+#include "processes.hpp"
 
 using namespace tutti::on_gpu;
 
@@ -16,115 +8,6 @@ namespace {
 
 constexpr const char* hidden_name = "a rank in a process of its own";
 constexpr unsigned seconds = 60;  // that a process may take
-
-class Processes {
-  public:
-    explicit Processes(const std::string& task) {
-        const std::string port = std::to_string(20'000 + getpid() % 12'000);  // the kernel deals out others
-        for (std::size_t rank = 0; rank < ranks; ++rank) {
-            const std::string number = std::to_string(rank), all = std::to_string(ranks);
-            std::vector<std::string> variables{"RANK=" + number,          "WORLD_SIZE=" + all, "LOCAL_RANK=" + number,
-                                               "LOCAL_WORLD_SIZE=" + all, "TASK=" + task,      "MASTER_ADDR=127.0.0.1",
-                                               "MASTER_PORT=" + port};
-            std::vector<char*> environment;
-            for (std::string& v : variables) environment.push_back(v.data());
-            for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
-            environment.push_back(nullptr);
-            std::string self = tutti::harness::this_program(), name = hidden_name;
-            char* arguments[] = {self.data(), name.data(), nullptr};
-            REQUIRE(posix_spawn(&pids_[rank], self.c_str(), nullptr, nullptr, arguments, environment.data()) == 0);
-        }
-    }
-    ~Processes() {
-        for (std::size_t rank = 0; rank < ranks; ++rank)
-            if (pids_[rank] > 0) kill(pids_[rank], SIGKILL), wait(rank);
-    }
-    Processes(const Processes&) = delete;
-    /// The status of a process, once it has ended.
-    int wait(std::size_t rank) {
-        int status = -1;
-        waitpid(std::exchange(pids_[rank], -1), &status, 0);
-        return status;
-    }
-
-  private:
-    std::array<pid_t, ranks> pids_{};
-};
-
-/// What the hidden test has: a rank on GPU 0.
-class Rank {
-  public:
-    /// channels: few make messages longer than slots are.
-    explicit Rank(int channels = TUTTI_UNDEF_INT) {
-        tuttiConfig_t config = with_timeout(20'000);
-        config.device = 0;
-        config.channels = channels;
-        config.initTimeoutMs = 30'000;
-        config.algorithm = "direct";  // which refers to memory that is lent
-        require(tuttiCommInitEnv(&comm, &config));
-        require(tuttiCommUserRank(comm, &rank));
-        config.device = TUTTI_DEVICE_CPU;
-        config.channels = TUTTI_UNDEF_INT;
-        require(tuttiCommSplit(comm, 0, rank, &hosts_, &config));
-        require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    }
-    ~Rank() {
-        if (comm != nullptr) tuttiCommDestroy(comm);
-        tuttiCommDestroy(hosts_);
-        cudaStreamDestroy(stream);
-    }
-    Rank(const Rank&) = delete;
-
-    /// Returns when both processes have called it. Call it behind tuttiCommDeregister: until the other rank has
-    /// deregistered, too, no kernel of this one may wait for what it calls next.
-    void meet() const { require(tuttiBarrier(hosts_, nullptr)); }
-    void synchronize() const { require(cudaStreamSynchronize(stream)); }
-    void upload(void* to, const std::vector<int>& from) const {
-        require(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(int), cudaMemcpyHostToDevice, stream));
-        synchronize();
-    }
-    std::vector<int> downloaded(const void* from, std::size_t count) const {
-        std::vector<int> out(count);
-        require(cudaMemcpyAsync(out.data(), from, count * sizeof(int), cudaMemcpyDeviceToHost, stream));
-        synchronize();
-        return out;
-    }
-    /// An all-reduce of numbers that differ from round to round, by a call or by a graph of one; whether it is right.
-    bool adds_up(int* in, int* out, std::size_t count, int round, cudaGraphExec_t graph = nullptr) const {
-        const auto value = [&](int of, std::size_t i) { return static_cast<int>(i % 1009) * (of + 1) + round; };
-        std::vector<int> values(count);
-        for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
-        upload(in, values);
-        if (graph != nullptr)
-            require(cudaGraphLaunch(graph, stream));
-        else
-            require(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, comm, stream));
-        for (std::size_t i = 0; i < count; ++i) values[i] = value(0, i) + value(1, i);
-        const bool right = downloaded(out, count) == values;
-        tuttiResult_t error = tuttiSuccess;
-        require(tuttiCommGetAsyncError(comm, &error));
-        INFO("round " << round << ": " << tuttiGetLastError(comm));
-        CHECK(error == tuttiSuccess);
-        return right;
-    }
-    cudaGraphExec_t captured(int* in, int* out, std::size_t count) const {
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t made = nullptr;
-        require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        require(tuttiAllReduce(in, out, count, tuttiInt32, tuttiSum, comm, stream));
-        require(cudaStreamEndCapture(stream, &graph));
-        require(cudaGraphInstantiate(&made, graph, 0));
-        require(cudaGraphDestroy(graph));
-        return made;
-    }
-
-    tuttiComm_t comm = nullptr;
-    cudaStream_t stream = nullptr;
-    int rank = -1;
-
-  private:
-    tuttiComm_t hosts_ = nullptr;  // of the same ranks, without GPUs
-};
 
 /// All-reduces in memory that comes and goes: plain, of a pool, registered, of the library. CUDA leaves undefined what
 /// becomes of memory that is freed while another process has it open.
@@ -299,8 +182,7 @@ void outlive() {
 }
 
 void check_all(const char* task) {
-    Processes processes(task);
-    for (std::size_t rank = 0; rank < ranks; ++rank) CHECK(processes.wait(rank) == 0);
+    end_well(Processes(hidden_name, task));
 }
 
 }  // namespace
@@ -330,7 +212,7 @@ TEST_CASE("processes: ranks put to windows and get from them") {
 }
 
 TEST_CASE("processes: a rank that is killed in mid-call is named, and the other goes on") {
-    Processes processes("outlive");
+    Processes processes(hidden_name, "outlive");
     CHECK(WTERMSIG(processes.wait(1)) == SIGKILL);
     CHECK(processes.wait(0) == 0);
 }

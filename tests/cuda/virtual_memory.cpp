@@ -192,17 +192,63 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDes
         for (std::size_t i = 0; i < count; ++i) {
             const int device = whom[i].location.id;
             if (whom[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || device < 0 ||
-                device >= machine().settings.devices || whom[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                device >= machine().settings.devices ||
+                (whom[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && whom[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                 whom[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
                 return CUDA_ERROR_INVALID_VALUE;
             for (Allocation* a : all) {
                 const Physical& p = machine().physical.at(a->physical);
                 if (p.is_multicast() && !takes_part(p, device)) return CUDA_ERROR_INVALID_DEVICE;
                 if (!p.is_multicast() && a->device != device && !machine().settings.peer_access)
                     return CUDA_ERROR_INVALID_DEVICE;
-                a->access.insert(device);
-                if (!p.is_multicast()) mprotect(a->base, a->bytes, PROT_READ | PROT_WRITE);
+                a->access[device] = whom[i].flags;
+                if (p.is_multicast()) continue;
+                unsigned long long most = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                for (const auto& [its, flags] : a->access) most = std::max(most, flags);
+                mprotect(a->base, a->bytes,
+                         most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+                         : most == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                                    : PROT_NONE);
             }
         }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult get_access(unsigned long long* out, const CUmemLocation* where, CUdeviceptr address) {
+    return in_driver([&] {
+        const Allocation* const a = allocation_at(pointer(address));
+        if (a == nullptr || a->kind != Kind::mapped || out == nullptr || where == nullptr ||
+            where->type != CU_MEM_LOCATION_TYPE_DEVICE || where->id < 0 || where->id >= machine().settings.devices)
+            return CUDA_ERROR_INVALID_VALUE;
+        const auto found = a->access.find(where->id);
+        *out = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (found != a->access.end()) *out = found->second;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult get_properties(CUmemAllocationProp* out, Handle handle) {
+    return in_driver([&] {
+        const auto found = machine().physical.find(handle);
+        if (found == machine().physical.end() || found->second.handles == 0) return CUDA_ERROR_INVALID_VALUE;
+        *out = {};
+        out->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        out->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        out->location.id = found->second.device;
+        out->requestedHandleTypes =
+            found->second.shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+        return CUDA_SUCCESS;
+    });
+}
+
+/// Of virtual memory: the mapping.
+CUresult get_address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
+    return in_driver([&] {
+        const Allocation* const a = allocation_at(pointer(address));
+        if (a == nullptr || !a->on_device() || a->managed) return CUDA_ERROR_NOT_FOUND;
+        if (base != nullptr) *base = reinterpret_cast<CUdeviceptr>(a->base);
+        if (bytes != nullptr) *bytes = a->bytes;
         return CUDA_SUCCESS;
     });
 }
@@ -210,7 +256,7 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDes
 CUresult export_handle(void* out, Handle handle, CUmemAllocationHandleType type, unsigned long long flags) {
     return in_driver([&] {
         const auto found = machine().physical.find(handle);
-        if (found == machine().physical.end() || !found->second.shareable || flags != 0 ||
+        if (found == machine().physical.end() || found->second.handles == 0 || !found->second.shareable || flags != 0 ||
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
             return CUDA_ERROR_INVALID_VALUE;
         const int fd = fcntl(found->second.fd.get(), F_DUPFD_CLOEXEC, 0);  // the caller's
@@ -254,6 +300,12 @@ CUresult import_handle(Handle* out, void* descriptor, CUmemAllocationHandleType 
 
 }  // namespace
 
+std::span<std::byte> reserved_around(const std::byte* at) {
+    for (const auto& [base, bytes] : machine().reserved)
+        if (at >= base && at < base + bytes) return {base, bytes};
+    return {};
+}
+
 std::span<const Entry> virtual_memory_functions() {
     static const Entry all[] = {
         entry<decltype(cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity", get_granularity),
@@ -265,6 +317,10 @@ std::span<const Entry> virtual_memory_functions() {
         entry<decltype(cuMemMap)>("cuMemMap", map),
         entry<decltype(cuMemUnmap)>("cuMemUnmap", unmap),
         entry<decltype(cuMemSetAccess)>("cuMemSetAccess", set_access),
+        entry<decltype(cuMemGetAccess)>("cuMemGetAccess", get_access),
+        entry<decltype(cuMemGetAllocationPropertiesFromHandle)>("cuMemGetAllocationPropertiesFromHandle",
+                                                                get_properties),
+        entry<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange", get_address_range),
         entry<decltype(cuMemExportToShareableHandle)>("cuMemExportToShareableHandle", export_handle),
         entry<decltype(cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle", import_handle),
     };

@@ -127,6 +127,83 @@ TEST_CASE("virtual memory is made in whole pages, of what the device has", "[mem
     CHECK(DRIVER(cuMemCreate)(&handle, whole, &prop, 0) == CUDA_ERROR_NOT_SUPPORTED);
 }
 
+TEST_CASE("the driver tells mappings, the addresses that they lie in, and what they are", "[memory]") {
+    begin({.devices = 2});
+    const CUdeviceptr addresses = reserved(4 * whole);
+    const CUmemGenericAllocationHandle first = created(0), plain = [] {
+        CUmemAllocationProp prop = on_device(0);
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+        CUmemGenericAllocationHandle handle = 0;
+        REQUIRE(DRIVER(cuMemCreate)(&handle, whole, &prop, 0) == CUDA_SUCCESS);
+        return handle;
+    }();
+    REQUIRE(map(addresses, first) == CUDA_SUCCESS);
+    REQUIRE(map(addresses + whole, plain) == CUDA_SUCCESS);
+
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    REQUIRE(DRIVER(cuMemGetAddressRange)(&base, &bytes, addresses + whole + 5) == CUDA_SUCCESS);
+    CHECK((base == addresses + whole && bytes == whole));
+    CHECK(DRIVER(cuMemGetAddressRange)(&base, &bytes, addresses + 2 * whole) == CUDA_ERROR_NOT_FOUND);
+    CUmemoryPool pool = nullptr;
+    const auto range = [&](CUdeviceptr pointer) {
+        CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+        void* values[] = {&base, &bytes, &pool};
+        REQUIRE(DRIVER(cuPointerGetAttributes)(3, names, values, pointer) == CUDA_SUCCESS);
+    };
+    range(addresses + whole + 5);
+    CHECK((base == addresses && bytes == 4 * whole && pool == nullptr));
+    void* pools = nullptr;
+    REQUIRE(cudaMallocAsync(&pools, 100, nullptr) == cudaSuccess);
+    range(reinterpret_cast<CUdeviceptr>(pools));
+    CHECK((base == reinterpret_cast<CUdeviceptr>(pools) && bytes == 100 && pool != nullptr));
+
+    CUmemAllocationProp prop{};
+    REQUIRE(DRIVER(cuMemGetAllocationPropertiesFromHandle)(&prop, first) == CUDA_SUCCESS);
+    CHECK((prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && prop.location.id == 0));
+    REQUIRE(DRIVER(cuMemGetAllocationPropertiesFromHandle)(&prop, plain) == CUDA_SUCCESS);
+    CHECK(prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE);
+    CHECK(DRIVER(cuMemGetAllocationPropertiesFromHandle)(&prop, 4711) == CUDA_ERROR_INVALID_VALUE);
+    int fd = -1;
+    CHECK(DRIVER(cuMemExportToShareableHandle)(&fd, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+          CUDA_ERROR_INVALID_VALUE);
+
+    unsigned long long flags = 4711;
+    CUmemLocation where{};
+    where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    const auto access = [&] {
+        REQUIRE(DRIVER(cuMemGetAccess)(&flags, &where, addresses + 5) == CUDA_SUCCESS);
+        return flags;
+    };
+    CHECK(access() == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    REQUIRE(allow(0, addresses, 2 * whole) == CUDA_SUCCESS);
+    CHECK(access() == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CUmemAccessDesc desc{};
+    desc.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    desc.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    REQUIRE(DRIVER(cuMemSetAccess)(addresses, whole, &desc, 1) == CUDA_SUCCESS);
+    CHECK(access() == CU_MEM_ACCESS_FLAGS_PROT_READ);
+    where.id = 1;
+    CHECK(access() == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(DRIVER(cuMemGetAccess)(&flags, &where, addresses + 2 * whole) == CUDA_ERROR_INVALID_VALUE);
+    where.id = 2;
+    CHECK(DRIVER(cuMemGetAccess)(&flags, &where, addresses) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("copies go through mappings that follow each other, and not beyond", "[memory]") {
+    begin({});
+    const CUdeviceptr addresses = reserved(3 * whole);
+    for (int piece = 0; piece < 2; ++piece)
+        REQUIRE(map(addresses + static_cast<std::size_t>(piece) * whole, created(0)) == CUDA_SUCCESS);
+    REQUIRE(allow(0, addresses, 2 * whole) == CUDA_SUCCESS);
+    REQUIRE(cudaMemset(at(addresses), 3, 2 * whole) == cudaSuccess);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(*at(addresses + 2 * whole - 4) == 0x03030303);
+    CHECK(cudaMemset(at(addresses), 3, 2 * whole + 1) == cudaErrorInvalidValue);
+    cudaGetLastError();
+}
+
 TEST_CASE("kernels use virtual memory that their device has access to", "[memory]") {
     MockKernel kernel("kernel", [](void*, unsigned) {});  // looks whether it can use its argument
     begin({.devices = 2});

@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "base/result.hpp"
+#include "gpu/borrowing.hpp"
 #include "gpu/lending.hpp"
 #include "gpu/memory.hpp"
 #include "harness/catch.hpp"
@@ -37,15 +40,22 @@ struct Pair {
     }
     ~Pair() { use_gpus(nullptr); }
     Pair(const Pair&) = delete;
-    Borrower another(int its_seat) { return {theirs, 0, page, 1, its_seat, table.data()}; }
+    Borrower another(int its_seat) { return {theirs, 0, page, 1, its_seat, table.data(), nullptr}; }
 
     /// It stays registered.
     std::byte* registered_memory(std::size_t bytes = 4096) {
         std::byte* const memory = ours.allocate(0, bytes);
-        lender.permit(ours.pointee(memory));
+        permit(memory);
         return memory;
     }
-    std::uint32_t find(const std::byte* memory) { return lender.find(ours.pointee(memory)); }
+    void permit(const std::byte* memory) { lender.permit(ours.pointee(memory), memory, 1); }
+    /// The loan that must come back.
+    Loan forbid(const std::byte* memory) {
+        const std::vector<Loan> loans = lender.forbid(ours.pointee(memory));
+        REQUIRE(loans.size() <= 1);
+        return loans.empty() ? Loan{} : loans.front();
+    }
+    std::uint32_t find(const std::byte* memory) { return lender.find(ours.pointee(memory), memory, 1, false).number; }
     /// Its number, when all see it.
     std::uint32_t lent(const std::byte* memory) {
         if (const std::uint32_t number = find(memory); number != 0) return number;
@@ -102,12 +112,11 @@ TEST_CASE("lending: memory whose end nobody tells the library of is not lent") {
 TEST_CASE("lending: registered memory is back, and may be freed, once the borrower has closed it") {
     Pair pair;
     std::byte* const memory = pair.registered_memory();
-    const Pointee its = pair.ours.pointee(memory);
-    pair.lender.permit(its);
+    pair.permit(memory);
     REQUIRE(pair.lent(memory) != 0);
-    CHECK(pair.lender.forbid(its).number == 0);  // it was registered twice
+    CHECK(pair.forbid(memory).number == 0);  // it was registered twice
     CHECK(pair.lent(memory) != 0);
-    const Loan loan = pair.lender.forbid(its);
+    const Loan loan = pair.forbid(memory);
     REQUIRE(loan.number != 0);
     CHECK(pair.ledger->holder(loan.number, loan.turn) == seat);
     CHECK(pair.lent(memory) == 0);
@@ -132,7 +141,7 @@ TEST_CASE("lending: a borrower's thread closes what is wanted back, while its ra
     pair.find(memory);
     borrowers.look();
     REQUIRE(pair.find(memory) != 0);
-    const Loan loan = pair.lender.forbid(pair.ours.pointee(memory));
+    const Loan loan = pair.forbid(memory);
     for (std::uint32_t bell = pair.ledger->page().bell; pair.ledger->holder(loan.number, loan.turn) >= 0;
          bell = pair.ledger->page().bell)
         futex_wait(pair.ledger->page().bell, bell, std::chrono::milliseconds(20));
@@ -168,7 +177,7 @@ TEST_CASE("lending: memory of tuttiMemAllocDevice keeps nothing of communicators
         const auto ledger = std::make_shared<Ledger>();
         ledger->expect(seat, std::make_shared<PageMapping>(pair.own.fd()));
         Lender lender(pair.ours, 0, ledger);
-        CHECK(lender.find(pair.ours.pointee(memory)) == 0);
+        CHECK(lender.find(pair.ours.pointee(memory), memory, 1, false).number == 0);
         CHECK(last.expired());
         last = ledger;
     }
@@ -224,7 +233,7 @@ TEST_CASE("lending: a borrower that comes too late opens nothing, and one that h
     Pair pair;
     std::byte* const early = pair.registered_memory();
     pair.find(early);
-    const Loan loan = pair.lender.forbid(pair.ours.pointee(early));
+    const Loan loan = pair.forbid(early);
     CHECK(loan.number != 0);
     pair.ours.free(0, early);
     pair.borrower[0].look();
@@ -243,10 +252,10 @@ TEST_CASE("lending: a borrower that comes too late opens nothing, and one that h
 TEST_CASE("lending: memory that can't be shared has no number") {
     Pair pair;
     std::byte* const pool = pair.ours.allocate_from_pool(0, 64 * 1024);
-    pair.lender.permit(pair.ours.pointee(pool));
+    pair.permit(pool);
     for (int i = 0; i < 3; ++i) CHECK(pair.lent(pool) == 0);
     CHECK(pair.ours.refused_shares() == 1);  // it is not tried again
-    CHECK(pair.lender.forbid(pair.ours.pointee(pool)).number == 0);
+    CHECK(pair.forbid(pool).number == 0);
 
     CHECK(pair.find(pair.ours.allocate_pinned(4096)) == 0);
 }
@@ -266,10 +275,48 @@ TEST_CASE("lending: for windows there are more numbers, which messages do not us
     CHECK(pair.borrower[0].open_now(loan)[7] == std::byte{5});
     CHECK(pair.lent(more) == 0);
 
-    const Loan old = pair.lender.forbid(pair.ours.pointee(all[7]));
+    const Loan old = pair.forbid(all[7]);
     std::byte* const next = pair.registered_memory();
     CHECK(pair.find(next) == 0);  // it is not back yet
     pair.borrower[0].give_back();
     CHECK(pair.lent(next) == old.number);
     CHECK(pair.lent(all.front()) != 0);
+}
+
+namespace {
+
+/// Notes what is mapped, and maps nothing.
+struct Noting : EmulatedGpus {
+    std::size_t bytes = 0, end = 0;
+    void map(int, std::byte*, std::size_t offset, const SharedAllocation& allocation) override {
+        bytes += allocation.bytes;
+        end = std::max(end, offset + allocation.bytes);
+    }
+};
+
+/// What rank 0 maps, 8 bytes behind the first address, where rank 1 offers this list and tells this.
+std::size_t mapped_by(const std::vector<std::uint64_t>& sizes, std::uint64_t segments, std::uint64_t bytes) {
+    const auto sessions = Session::in_process({{}, {}});
+    const Fd list = make_memfd("list", sizes.size() * sizeof(std::uint64_t) + 3);  // not empty
+    const Mapping mapping = Mapping::of(list);
+    std::memcpy(mapping.base(), sizes.data(), sizes.size() * sizeof(std::uint64_t));
+    for (std::uint64_t key = 1; key <= 1 + sizes.size(); ++key) sessions[1]->offer(key, list);
+    Noting gpus;
+    map_offered(gpus, 0, nullptr, 8, *sessions[0], 1, {1, segments, bytes}, Clock::now() + std::chrono::seconds(10));
+    CHECK(gpus.end == 8 + gpus.bytes);
+    return gpus.bytes;
+}
+
+}  // namespace
+
+TEST_CASE("lending: descriptors are mapped only as the peer has told before") {
+    const std::uint64_t most = ~std::uint64_t{0};
+    CHECK(mapped_by({4096, 8192, 4096}, 3, 16384) == 16384);
+    using Sizes = std::vector<std::uint64_t>;
+    for (const auto& [sizes, segments, bytes] :
+         {std::tuple{Sizes{4096, 8192}, 2, 8192}, std::tuple{Sizes{4096}, 1, 8192}, std::tuple{Sizes{4096}, 2, 4096},
+          std::tuple{Sizes{4096, 4096}, 1, 4096}, std::tuple{Sizes{0, 4096}, 2, 4096}, std::tuple{Sizes{}, 0, 0},
+          std::tuple{Sizes{most, 4097}, 2, 4096}})
+        CHECK_THROWS_WITH(mapped_by(sizes, static_cast<std::uint64_t>(segments), static_cast<std::uint64_t>(bytes)),
+                          Catch::Contains("rank 1 offers"));
 }
