@@ -126,6 +126,10 @@ Device& current() {
     return device;
 }
 
+void say_unknown(const char* function, int attribute) {
+    std::fprintf(stderr, "GPUs on hosts: %s: attribute %d is not known here\n", function, attribute);
+}
+
 cudaError_t call(unsigned needs, const std::function<void(Lock&)>& body) {
     Lock lock = locked();
     cudaError_t result = cudaSuccess;
@@ -262,6 +266,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
                 *value = cudaFlushGPUDirectRDMAWritesOptionHost;
                 break;
             default:
+                say_unknown("cudaDeviceGetAttribute", attribute);
                 refuse(cudaErrorInvalidValue);
         }
     });

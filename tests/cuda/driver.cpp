@@ -55,7 +55,10 @@ CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice
     return in_driver([&] {
         if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
         const bool multicast = attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED;
-        if (!multicast && attribute != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+        if (!multicast && attribute != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) {
+            say_unknown("cuDeviceGetAttribute", attribute);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
         *value = (multicast ? machine().settings.multicast : machine().settings.dma_buf) ? 1 : 0;
         return CUDA_SUCCESS;
     });
@@ -141,6 +144,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void
                         a != nullptr && a->kind == Allocation::Kind::pool && !a->managed ? pool_of(a->device) : nullptr;
                     break;
                 default:
+                    say_unknown("cuPointerGetAttributes", which[i]);
                     return CUDA_ERROR_INVALID_VALUE;
             }
         }

@@ -233,6 +233,8 @@ enum Needs : unsigned {
 };
 /// Runs an API function's body under the lock, and keeps what it refuses as the thread's last error.
 cudaError_t call(unsigned needs, const std::function<void(Lock&)>& body);
+/// Names an attribute that is refused because this runtime does not know it.
+void say_unknown(const char* function, int attribute);
 /// The device of the thread's context.
 Device& current();
 /// Counts a context where there is none yet.

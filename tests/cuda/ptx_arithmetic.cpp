@@ -279,6 +279,15 @@ struct CountBits {
         set<std::uint32_t>(t, i, 0, static_cast<std::uint32_t>(std::popcount(get<T>(t, i, 1))));
     }
 };
+struct ReverseBits {
+    template <class T>
+    static void run(Thread& t, const Instruction& i) {
+        const T a = get<T>(t, i, 1);
+        T reversed = 0;
+        for (unsigned b = 0; b < 8 * sizeof(T); ++b) reversed = static_cast<T>(reversed << 1 | (a >> b & 1));
+        set<T>(t, i, 0, reversed);
+    }
+};
 struct LeadingZeros {
     template <class T>
     static void run(Thread& t, const Instruction& i) {
@@ -448,6 +457,7 @@ Handler arithmetic_of(const Opcode& o) {
     if (name == "bfi") return arithmetic<InsertBits>(o, Words32{});
     if (name == "bfe") return arithmetic<ExtractBits>(o, Atoms{});
     if (name == "popc") return arithmetic<CountBits>(o, Words32{});
+    if (name == "brev") return arithmetic<ReverseBits>(o, Words32{});
     if (name == "clz") return arithmetic<LeadingZeros>(o, Words32{});
     if (name == "prmt") return o.size() == 2 && type == "b32" ? permute : nullptr;
     if (name == "shf" && o.size() == 4 && type == "b32") {

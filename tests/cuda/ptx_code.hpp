@@ -1,6 +1,8 @@
 // PTX as it is run: functions of instructions, threads in the middle of them. For the files ptx_*.cpp alone.
 #pragma once
 
+#include <array>
+#include <bitset>
 #include <cstdarg>
 #include <cstdint>
 #include <functional>
@@ -73,8 +75,10 @@ struct Thread {
 
     enum class State { running, at_barrier, in_warp, done } state = State::running;
     unsigned patience = 0;          // looks at flags until others have their turn
-    std::int32_t vote_result = -1;  // the predicate that a barrier with votes sets
+    unsigned barrier = 0;           // at which it waits
+    std::int32_t vote_result = -1;  // what a barrier with votes sets
     bool vote = false;
+    enum class Vote { any, all, count } vote_as = Vote::any;
     Meeting meeting = nullptr;  // for which it waits in its warp
     std::uint32_t members = 0;  // its mask
 
@@ -112,7 +116,12 @@ struct Block {
     std::size_t last = 0;            // of these
     const Known* touched = nullptr;  // by the access under way; nullptr: a thread's own
     Memory::Traffic elsewhere;       // in threads' own memory
-    bool votes = false, all_vote = true;
+    struct Barrier {
+        std::uint32_t count = 0;  // threads for which it opens; 0: all that are left
+        std::bitset<1024> there;  // have come since it has opened last
+    };
+    std::array<Barrier, Order::barriers> barriers;
+    bool may_open = false;                 // some thread has come to one, or ended
     std::unique_ptr<Multiprocessor> weak;  // where memory is
     std::unique_ptr<Races> races;
 };

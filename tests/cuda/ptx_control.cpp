@@ -22,22 +22,20 @@ void call(Thread& t, const Instruction& i) {
     for (const Passed& p : call.arguments) std::memcpy(t.own + p.to, caller + p.from, p.size);
 }
 
-void leave(Thread& t, const Instruction&) {
+void exit_thread(Thread& t, const Instruction&) {
+    t.state = Thread::State::done;
+    t.block->may_open = true;  // a barrier for those that are left
+}
+
+void leave(Thread& t, const Instruction& i) {
     const Thread::Frame left = t.frames.back();
-    if (left.call == nullptr) {
-        t.state = Thread::State::done;
-        return;
-    }
+    if (left.call == nullptr) return exit_thread(t, i);
     const std::byte* const results = t.own;
     t.frames.pop_back();
     const Thread::Frame& back = t.frames.back();
     t.enter(*back.function, back.base);
     t.next = back.next;
     for (const Passed& p : left.call->results) std::memcpy(t.calls + p.to, results + p.from, p.size);
-}
-
-void exit_thread(Thread& t, const Instruction&) {
-    t.state = Thread::State::done;
 }
 
 void trap(Thread&, const Instruction&) {
@@ -49,19 +47,43 @@ void sleep(Thread& t, const Instruction&) {
     t.patience = 0;
 }
 
-void barrier(Thread& t, const Instruction&) {
+/// Comes to the barrier that the first of so many operands names; the second, if it is there, says for how many
+/// threads.
+void come_to_barrier(Thread& t, const Instruction& i, int first, int operands) {
+    const auto number = get<std::uint32_t>(t, i, first);
+    if (number >= Order::barriers) fault("barrier %u, of 16", number);
+    const std::uint32_t count = operands > 1 ? get<std::uint32_t>(t, i, first + 1) : 0;
+    if (operands > 1 && (count == 0 || count % 32 != 0)) fault("a barrier for %u threads, which are no warps", count);
+    Block::Barrier& barrier = t.block->barriers[number];
+    if (barrier.there.any() && barrier.count != count)
+        fault("barrier %u for %u threads, at which others wait for %u", number, count, barrier.count);
+    if (barrier.there[t.number]) fault("a thread comes to barrier %u twice before it opens", number);
+    barrier.count = count;
+    barrier.there.set(t.number);
+    t.barrier = number;
+    t.block->may_open = true;
+}
+
+void barrier(Thread& t, const Instruction& i) {
+    come_to_barrier(t, i, 0, i.operands);
     t.state = Thread::State::at_barrier;
     t.vote_result = -1;
 }
 
-/// operand: the result, the barrier's number, the vote.
-template <bool all>
+void arrive_at_barrier(Thread& t, const Instruction& i) {
+    come_to_barrier(t, i, 0, i.operands);
+    if (t.block->weak != nullptr) t.block->weak->arrive(t.barrier, t.number);
+    if (t.block->races != nullptr) t.block->races->arrive(t.barrier, t.number);
+}
+
+/// operand: the result, those of a barrier, the vote.
+template <Thread::Vote as>
 void barrier_with_votes(Thread& t, const Instruction& i) {
-    t.vote = truth(t, i, 2);
+    come_to_barrier(t, i, 1, i.operands - 2);
+    t.vote = truth(t, i, i.operands - 1);
+    t.vote_as = as;
     t.vote_result = i.operand[0];
     t.state = Thread::State::at_barrier;
-    t.block->votes = true;
-    t.block->all_vote = all;
 }
 
 unsigned lane_of(const Thread& t) {
@@ -77,10 +99,33 @@ void meet(Thread& t, const Instruction& i) {
     t.state = Thread::State::in_warp;
 }
 
+template <class T>
+T value_of(const Thread& t) {
+    return get<T>(t, t.next[-1], t.next[-1].destinations);
+}
+
 void warp_barrier(const std::vector<Thread*>& there) {
-    const Block& block = *there.front()->block;  // memory is in order for more threads than asked
-    if (block.weak != nullptr) block.weak->barrier();
-    if (block.races != nullptr) block.races->barrier();
+    const Block& block = *there.front()->block;  // memory is in order for all of the warp, whatever the mask
+    const std::uint32_t warp = bit_of_warp(there.front()->number);
+    if (block.weak != nullptr) block.weak->barrier(warp, Order::none);
+    if (block.races != nullptr) block.races->barrier(warp, Order::none);
+}
+
+/// operand: the result, perhaps also whether all have the same, the value, the mask.
+template <class T, bool all>
+void match(const std::vector<Thread*>& there) {
+    std::uint32_t everyone = 0, same[32] = {};
+    for (const Thread* t : there) {
+        everyone |= 1U << lane_of(*t);
+        for (const Thread* other : there)
+            if (value_of<T>(*other) == value_of<T>(*t)) same[lane_of(*t)] |= 1U << lane_of(*other);
+    }
+    for (Thread* t : there) {  // whose results may be their values
+        const Instruction& i = t->next[-1];
+        const std::uint32_t its = same[lane_of(*t)];
+        set<std::uint32_t>(*t, i, 0, all && its != everyone ? 0 : its);
+        if (i.destinations > 1) t->registers[i.operand[1]] = its == everyone;
+    }
 }
 
 /// operand: the result, the vote, the mask.
@@ -169,6 +214,13 @@ void cycles(Thread& t, const Instruction& i) {
 Handler warp_of(const Opcode& o) {
     if (o.front() == "activemask") return active_mask;
     if (!has(o, "sync")) return nullptr;
+    if (o.front() == "match") {
+        if (o.back() == "b32")
+            return has(o, "any") ? meet<match<std::uint32_t, false>> : meet<match<std::uint32_t, true>>;
+        if (o.back() == "b64")
+            return has(o, "any") ? meet<match<std::uint64_t, false>> : meet<match<std::uint64_t, true>>;
+        return nullptr;
+    }
     if (o.back() == "b32" && has(o, "ballot")) return meet<count_votes<Vote::ballot>>;
     if (o.back() == "b32" && has(o, "up")) return meet<shuffle<From::up>>;
     if (o.back() == "b32" && has(o, "down")) return meet<shuffle<From::down>>;
@@ -181,14 +233,22 @@ Handler warp_of(const Opcode& o) {
 
 }  // namespace
 
+Handler barrier_of(const Opcode& o) {
+    if (has(o, "cluster")) return nullptr;
+    if (has(o, "warp")) return meet<warp_barrier>;
+    if (has(o, "sync")) return barrier;
+    if (has(o, "arrive")) return arrive_at_barrier;
+    if (!has(o, "red")) return nullptr;
+    using Vote = Thread::Vote;
+    if (has(o, "or")) return barrier_with_votes<Vote::any>;
+    if (has(o, "and")) return barrier_with_votes<Vote::all>;
+    return has(o, "popc") ? barrier_with_votes<Vote::count> : nullptr;
+}
+
 Handler control_of(const Opcode& o) {
     const std::string& name = o.front();
-    if (name == "vote" || name == "shfl" || name == "activemask") return warp_of(o);
-    if (name == "bar" || name == "barrier") {
-        if (has(o, "warp")) return meet<warp_barrier>;
-        if (!has(o, "red")) return barrier;
-        return has(o, "or") ? barrier_with_votes<false> : has(o, "and") ? barrier_with_votes<true> : nullptr;
-    }
+    if (name == "vote" || name == "shfl" || name == "activemask" || name == "match") return warp_of(o);
+    if (name == "bar" || name == "barrier") return barrier_of(o);
     if (name == "bra") return branch;
     if (name == "call") return call;
     if (name == "ret") return leave;
@@ -208,7 +268,7 @@ Form form_of(const Opcode& opcode, unsigned vector) {
     };
     const bool memory = among({"ld", "st", "atom", "red", "cvta", "fence", "membar"});
     const bool control = among({"bar", "barrier", "bra", "call", "ret", "exit", "trap", "nanosleep"});
-    const bool warp = among({"vote", "shfl", "activemask"});
+    const bool warp = among({"vote", "shfl", "activemask", "match"});
     const bool multicast = name == "multimem", loads = name == "ld" || (multicast && has(opcode, "ld_reduce"));
     form.run = control || warp ? control_of(opcode)
                : name == "cvt" ? conversion_of(opcode)
@@ -216,7 +276,7 @@ Form form_of(const Opcode& opcode, unsigned vector) {
                : multicast     ? multimem_of(opcode, vector)
                                : arithmetic_of(opcode);
     if (memory || multicast) form.memory = memory_order_of(opcode);
-    if (loads || name == "shfl") form.destinations = static_cast<std::uint8_t>(vector);
+    if (loads || name == "shfl" || name == "match") form.destinations = static_cast<std::uint8_t>(vector);
     if (control || (multicast && !loads) || among({"st", "red", "fence", "membar"}))
         form.destinations = control && has(opcode, "red") ? 1 : 0;
     return form;

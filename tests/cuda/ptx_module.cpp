@@ -421,7 +421,7 @@ class Decoder {
                 vector = i.operands - before;
             } else {
                 add(i, operand(), i.line);
-                if (opcode[0] == "shfl" && in_.take_if("|")) {
+                if ((opcode[0] == "shfl" || opcode[0] == "match") && in_.take_if("|")) {
                     add(i, operand(), i.line);
                     vector = 2;
                 }

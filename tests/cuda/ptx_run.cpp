@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "ptx_code.hpp"
 
@@ -32,20 +33,56 @@ void take_turn(Thread& t, unsigned instructions) {
     }
 }
 
-/// All that are left are at the barrier.
-void open_barrier(Block& block, std::vector<Thread>& threads) {
-    bool any = false, all = true;
+/// Whether all are there for whom the barrier opens. Where they are counted, a warp counts as 32 once all of its
+/// threads that are left have come.
+bool is_complete(const Block::Barrier& barrier, const std::vector<Thread>& threads) {
+    std::uint32_t come = 0;
+    for (std::size_t first = 0; first < threads.size(); first += 32) {
+        bool any = false, all = true;
+        for (std::size_t n = first; n < std::min(first + 32, threads.size()); ++n) {
+            any |= barrier.there[n];
+            all &= barrier.there[n] || threads[n].state == Thread::State::done;
+        }
+        if (barrier.count == 0 && !all) return false;
+        if (any && all) come += 32;
+    }
+    if (barrier.count != 0 && come > barrier.count)
+        fault("%u threads at a barrier that %u were to come to", come, barrier.count);
+    return barrier.count == 0 || come == barrier.count;
+}
+
+void open_barrier(Block& block, std::vector<Thread>& threads, unsigned number) {
+    const auto waits = [&](const Thread& t) { return t.state == Thread::State::at_barrier && t.barrier == number; };
+    Block::Barrier& barrier = block.barriers[number];
+    std::uint32_t count = 0, votes = 0, warps = barrier.count == 0 ? all_warps : 0;
     for (const Thread& t : threads)
-        if (t.state == Thread::State::at_barrier) any |= t.vote, all &= t.vote;
+        if (waits(t)) ++count, votes += t.vote, warps |= bit_of_warp(t.number);
     for (Thread& t : threads) {
-        if (t.state != Thread::State::at_barrier) continue;
-        if (t.vote_result >= 0) t.registers[t.vote_result] = (block.all_vote ? all : any) ? 1 : 0;
+        if (!waits(t)) continue;
+        using Vote = Thread::Vote;
+        if (t.vote_result >= 0)
+            t.registers[t.vote_result] = t.vote_as == Vote::count ? votes
+                                         : t.vote_as == Vote::all ? votes == count
+                                                                  : votes > 0;
         t.vote = false;
         t.vote_result = -1;
         t.state = Thread::State::running;
     }
-    if (block.weak != nullptr) block.weak->barrier();
-    if (block.races != nullptr) block.races->barrier();
+    barrier = {};
+    if (block.weak != nullptr) block.weak->barrier(warps, number);
+    if (block.races != nullptr) block.races->barrier(warps, number);
+}
+
+/// Opens the barriers that are complete; whether any is.
+bool open_barriers(Block& block, std::vector<Thread>& threads) {
+    if (!std::exchange(block.may_open, false)) return false;
+    bool opens = false;
+    for (unsigned number = 0; number < block.barriers.size(); ++number)
+        if (block.barriers[number].there.any() && is_complete(block.barriers[number], threads)) {
+            open_barrier(block, threads, number);
+            opens = true;
+        }
+    return opens;
 }
 
 /// Lets the threads of one's warp go on if all are where it is; whether they were.
@@ -172,10 +209,10 @@ void run_block(const Kernel& kernel, const std::byte* parameters, Dim grid, Dim 
         }
         for (const Thread& t : threads) moved |= t.state == Thread::State::in_warp && meet(threads, t);
         if (block.weak != nullptr) block.weak->tick(!moved);
+        if (open_barriers(block, threads)) continue;
         if (left > 0 && waiting == left)
-            open_barrier(block, threads);
-        else if (!moved)
-            std::this_thread::yield();
+            fault("all %zu threads that are left wait at barriers, and none is complete", left);
+        if (!moved) std::this_thread::yield();
     }
     for (std::size_t n = own_ranges; n < block.known.size(); ++n)
         memory->moved(block.known[n].range, block.known[n].moved);

@@ -4,8 +4,10 @@
 
 #include "base/types.hpp"
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 #include "kernels/convert.hpp"
 #include "ptx.hpp"
+#include "ptx_weak.hpp"
 
 namespace tutti::ptx {
 namespace {
@@ -89,6 +91,8 @@ TEST_CASE("bits") {
     CHECK(value_of("not.b64 %rd3, %rd1;", "%rd3", 1) == 0xfffffffffffffffe);
     CHECK(value_of("popc.b32 %r3, %r1;", "%r3", 0xf0f0) == 8);
     CHECK(value_of("clz.b32 %r3, %r1;", "%r3", 1) == 31);
+    CHECK(value_of("brev.b32 %r3, %r1;", "%r3", 0x8000'0006) == 0x6000'0001);
+    CHECK(value_of("brev.b64 %rd3, %rd1;", "%rd3", 6) == 0x6000'0000'0000'0000);
     CHECK(value_of("{ .reg .b16 %low, %high; mov.b32 {%low, %high}, %r1; mov.b32 %r3, {%high, %low}; }", "%r3",
                    0x12345678) == 0x56781234);
     CHECK(value_of("mov.b64 %rd3, {%r1, %r2};", "%rd3", 1, 2) == 0x200000001);
@@ -295,6 +299,78 @@ TEST_CASE("a barrier of a warp waits for no other one") {
                "st.global.u32 [%rd1], %r1;"),
         out, 64);
     CHECK(out == std::vector<std::uint32_t>(64, 32));
+}
+
+TEST_CASE("threads of a warp find those with the same value") {
+    using Values = std::vector<std::uint32_t>;
+    CHECK(by_thread("shr.u32 %r2, %r0, 1; match.any.sync.b32 %r1, %r2, -1;", 5) == Values{3, 3, 12, 12, 16});
+    CHECK(by_thread("mul.wide.u32 %rd2, %r0, 0; match.any.sync.b64 %r1, %rd2, 7;", 3) == Values(3, 7));
+    const std::string told = "selp.u32 %r3, 100, 0, %p1; add.s32 %r1, %r1, %r3;";
+    CHECK(by_thread("mov.u32 %r2, 9; match.all.sync.b32 %r1|%p1, %r2, -1;" + told, 4) == Values(4, 115));
+    CHECK(by_thread("match.all.sync.b32 %r1|%p1, %r0, -1;" + told, 4) == Values(4, 0));
+    CHECK(by_thread("match.all.sync.b64 %r1, %rd0, -1;", 2) == Values(2, 3));
+}
+
+/// Where kernels run on weak memory, which looks for races.
+struct Weak : Only {
+    mutable WeakGpu gpu{harness::seed()};
+    using Only::Only;
+    WeakGpu* weak() const override { return &gpu; }
+};
+
+/// A thread of the first warp stores; what follows is between that and its load by a thread of the second.
+std::uint32_t passed_on(const std::string& between) {
+    std::vector<std::uint32_t> out(2, 0);
+    const Weak memory(out);
+    run(kernel(".shared .align 4 .b8 word[4];\nsetp.ge.u32 %p1, %r0, 32; @%p1 bra SECOND;\n"
+               "setp.ne.u32 %p2, %r0, 5; @%p2 bra STORED; st.shared.u32 [word], 4711;\n"
+               "STORED: " +
+               between + " bra.uni END;\nSECOND: " + between +
+               "setp.ne.u32 %p3, %r0, 40; @%p3 bra END; ld.shared.u32 %r1, [word]; st.global.u32 [%rd0], %r1; END:"),
+        out, 64, &memory);
+    return out.front();
+}
+
+TEST_CASE("what a barrier of each warp alone separates is a race of two warps") {
+    using Catch::Matchers::Contains;
+    for (const char* const barrier :
+         {"bar.sync 0;", "bar.sync 3, 64;", "barrier.sync 3;", "barrier.cta.sync.aligned 1, 64;"})
+        CHECK(passed_on(barrier) == 4711);
+    CHECK_THROWS_WITH(passed_on("bar.warp.sync -1;"), Contains("a race"));
+    CHECK_THROWS_WITH(passed_on("mov.u32 %r7, %tid.x; shr.u32 %r7, %r7, 5; bar.sync %r7, 32;"), Contains("a race"));
+}
+
+TEST_CASE("barriers for some warps of a block open without the others") {
+    std::vector<std::uint32_t> out(96, 0);
+    // The first warp passes its barrier with the second while the third one waits for what comes after it.
+    run(kernel("mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; setp.ge.u32 %p1, %r0, 64; @%p1 bra WAIT;\n"
+               "bar.sync 1, 64; add.s32 %r1, %r0, 1; st.release.gpu.u32 [%rd1], %r1; ret;\n"
+               "WAIT: ld.acquire.gpu.u32 %r1, [%rd0+252]; setp.eq.u32 %p2, %r1, 0; @%p2 bra WAIT;\n"
+               "st.global.u32 [%rd1], %r1;"),
+        out, 96);
+    CHECK(out[63] == 64);
+    CHECK(out[64] == 64);
+    // One warp that does not wait, and one that does; they vote, too.
+    CHECK(by_thread("setp.lt.u32 %p1, %r0, 32; mov.u32 %r1, 7; @%p1 bra FIRST; bar.sync 2, 64; bra.uni END;\n"
+                    "FIRST: bar.arrive 2, 64; END:",
+                    64) == std::vector<std::uint32_t>(64, 7));
+    CHECK(by_thread("setp.lt.u32 %p1, %r0, 33; bar.red.popc.u32 %r1, 0, %p1;", 64) ==
+          std::vector<std::uint32_t>(64, 33));
+    CHECK(by_thread("setp.lt.u32 %p1, %r0, 33; bar.red.and.pred %p2, 4, 64, %p1; selp.u32 %r1, 1, 2, %p2;", 64) ==
+          std::vector<std::uint32_t>(64, 2));
+}
+
+TEST_CASE("barriers that nobody could pass are refused") {
+    using Catch::Matchers::Contains;
+    CHECK_THROWS_WITH(by_thread("bar.sync 16;", 32), Contains("barrier 16, of 16"));
+    CHECK_THROWS_WITH(by_thread("bar.sync 1, 40;", 64), Contains("a barrier for 40 threads"));
+    CHECK_THROWS_WITH(by_thread("bar.sync 1, 64;", 32), Contains("wait at barriers, and none is complete"));
+    CHECK_THROWS_WITH(by_thread("bar.sync %r0;", 2), Contains("none is complete"));
+    CHECK_THROWS_WITH(by_thread("bar.arrive 1, 64; bar.sync 1, 64;", 32), Contains("twice before it opens"));
+    CHECK_THROWS_WITH(
+        by_thread("setp.lt.u32 %p1, %r0, 32; @%p1 bra LOW; bar.sync 1, 64; bra.uni END; LOW: bar.sync 1; END:", 64),
+        Contains("at which others wait for"));
+    CHECK_THROWS_WITH(by_thread("barrier.cluster.arrive;", 1), Contains("barrier.cluster.arrive is not known here"));
 }
 
 TEST_CASE("functions have registers of their own") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace tutti::ptx {
 namespace {
@@ -55,7 +56,7 @@ void StoreBuffer::put(const Word& word) {
     own.data = (own.data & ~bits) | (word.data & bits);
     own.mask |= word.mask;
     if (own.thread != word.thread) own.thread = several;
-    own.epoch = std::min(own.epoch, word.epoch);
+    own.time = std::min(own.time, word.time);
 }
 
 void StoreBuffer::overlay(const std::uint64_t* at, std::uint64_t& value) const {
@@ -271,7 +272,7 @@ void Multiprocessor::store(const Access& access, const void* from) {
         std::uint8_t mask = 0;
         for (std::size_t b = 0; b < 8; ++b)
             if (8 * w + b >= offset && 8 * w + b < offset + access.size) mask |= static_cast<std::uint8_t>(1u << b);
-        stored_.put({first + w, words[w], mask, access.thread, epoch_});
+        stored_.put({first + w, words[w], mask, access.thread, order_.now()});
         home_[first + w] = access.home;
     }
     if (stored_.size() > most_stores) leave(stored_.take(random_() % stored_.size()));
@@ -291,7 +292,9 @@ void Multiprocessor::release(std::uint32_t thread, Scope scope) {
     if (scope == Scope::cta) return;
     for (std::size_t n = stored_.size(); n-- > 0;) {
         const StoreBuffer::Word& w = stored_[n];
-        if (w.thread == thread || w.thread == StoreBuffer::several || w.epoch < epoch_) leave(stored_.take(n));
+        if (w.thread == thread || w.thread == StoreBuffer::several ||
+            order_.is_before(w.time, bit_of_warp(w.thread), thread))
+            leave(stored_.take(n));
     }
     if (scope == Scope::sys) gpu_.release();
 }
@@ -314,10 +317,20 @@ void Multiprocessor::after_atomic(const Access& access) {
     if (!access.home) gpu_.arrive(word_of(access.at));
 }
 
-void Multiprocessor::barrier() {
-    ++epoch_;
-    const std::uint64_t since = *std::ranges::max_element(fresh_since_);
-    std::ranges::fill(fresh_since_, since);
+void Multiprocessor::barrier(std::uint32_t warps, unsigned number) {
+    order_.meet(warps, number);
+    std::uint64_t since = std::exchange(arrived_fresh_[number], 0);
+    const auto of_threads = [&](auto&& act) {
+        for (std::uint32_t t = 0; t < fresh_since_.size(); ++t)
+            if ((warps & bit_of_warp(t)) != 0) act(fresh_since_[t]);
+    };
+    of_threads([&](std::uint64_t its) { since = std::max(since, its); });
+    of_threads([&](std::uint64_t& its) { its = since; });
+}
+
+void Multiprocessor::arrive(unsigned number, std::uint32_t thread) {
+    order_.arrive(number, thread);
+    arrived_fresh_[number] = std::max(arrived_fresh_[number], fresh_since_[thread]);
 }
 
 void Multiprocessor::tick(bool idle) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ptx.hpp"
+#include "ptx_order.hpp"
 
 namespace tutti::ptx {
 
@@ -33,8 +34,8 @@ class StoreBuffer {
     struct Word {
         std::uint64_t* at;
         std::uint64_t data;
-        std::uint8_t mask;  // of bytes
-        std::uint32_t thread, epoch;
+        std::uint8_t mask;           // of bytes
+        std::uint32_t thread, time;  // of Order
     };
     void put(const Word& word);
     /// value: the word's as it is in memory; becomes what it will be.
@@ -116,7 +117,9 @@ class Multiprocessor {
     void acquire(std::uint32_t thread, Scope scope);                // after the load
     void before_atomic(const Access& access);                       // what was stored there is there
     void after_atomic(const Access& access);
-    void barrier();  // of all threads
+    /// As Order has them.
+    void barrier(std::uint32_t warps = all_warps, unsigned number = Order::none);
+    void arrive(unsigned number, std::uint32_t thread);
 
     void tick(bool idle);  // time passes; idle: and nobody goes on
     std::mt19937_64& random() { return random_; }
@@ -135,8 +138,9 @@ class Multiprocessor {
     std::unordered_map<const std::uint64_t*, bool> home_;  // of words in stored_
     LineCache lines_, constant_lines_;
     std::uint64_t clock_ = 0;
-    std::uint32_t epoch_ = 0;
-    std::vector<std::uint64_t> fresh_since_;  // by thread: lines that it may find
+    Order order_;
+    std::vector<std::uint64_t> fresh_since_;                          // by thread: lines that it may find
+    std::array<std::uint64_t, Order::barriers + 1> arrived_fresh_{};  // of threads that have come to a barrier
 };
 
 }  // namespace tutti::ptx

@@ -17,6 +17,8 @@ struct Message {
     bool at_writer = false;                     // the data lie on its GPU, the flag on the reader's
     bool another_stores = false, meets = true;  // another thread has stored the data, and a barrier follows
     bool another_loads = false, waits = true;   // another thread loads them, behind a barrier
+    std::uint32_t another = 1;                  // its number
+    std::uint32_t warps = all_warps;            // that the barriers are for
     bool constant = false;
     bool same_gpu = false;
 };
@@ -25,9 +27,9 @@ struct Message {
 bool is_stale(const Message& m, std::uint64_t seed) {
     alignas(128) std::uint64_t data[16] = {}, flag[16] = {};
     WeakGpu here(seed), there(seed + 1);
-    Multiprocessor writer(here, 2), reader(m.same_gpu ? here : there, 2);
+    Multiprocessor writer(here, 64), reader(m.same_gpu ? here : there, 64);
     const auto access = [&](std::uint64_t& word, bool home, bool another) {
-        return Multiprocessor::Access{reinterpret_cast<std::byte*>(&word), 8, home, another ? 1u : 0u};
+        return Multiprocessor::Access{reinterpret_cast<std::byte*>(&word), 8, home, another ? m.another : 0};
     };
     const auto load = [&] {
         std::uint64_t value = 0;
@@ -38,7 +40,7 @@ bool is_stale(const Message& m, std::uint64_t seed) {
     CHECK(load() == 0);
     const std::uint64_t one = 1;
     writer.store(access(data[3], m.same_gpu || m.at_writer, m.another_stores), &one);
-    if (m.another_stores && m.meets) writer.barrier();
+    if (m.another_stores && m.meets) writer.barrier(m.warps);
     if (m.release) writer.release(0, *m.release);
     writer.store(access(flag[5], m.same_gpu, false), &one);
     std::uint64_t seen = 0;
@@ -48,7 +50,7 @@ bool is_stale(const Message& m, std::uint64_t seed) {
         reader.load_strong(access(flag[5], true, false), Scope::sys, &seen);
     }
     if (m.acquire) reader.acquire(0, *m.acquire);
-    if (m.another_loads && m.waits) reader.barrier();
+    if (m.another_loads && m.waits) reader.barrier(m.warps);
     return load() == 0;
 }
 
@@ -86,6 +88,19 @@ TEST_CASE("weak memory: other threads of the block, by a barrier alone") {
     CHECK(may_be_stale({.another_stores = true, .meets = false}));
     CHECK(!may_be_stale({.another_loads = true}));
     CHECK(may_be_stale({.another_loads = true, .waits = false}));
+}
+
+TEST_CASE("weak memory: a barrier serves the warps that it is for") {
+    for (const bool stores : {false, true}) {
+        const auto another = [&](std::uint32_t thread, std::uint32_t warps) {
+            return may_be_stale(
+                {.another_stores = stores, .another_loads = !stores, .another = thread, .warps = warps});
+        };
+        CHECK(!another(1, 1));
+        CHECK(!another(32, 3));
+        CHECK(another(32, 1));
+        CHECK(another(32, 2));
+    }
 }
 
 TEST_CASE("weak memory: a store and a load of something else, two blocks crosswise") {
@@ -156,6 +171,39 @@ TEST_CASE("races within a block") {
     }
     CHECK(!race(Kind::load, Kind::load, false));
     CHECK(!race(Kind::strong_store, Kind::strong_store, false));
+}
+
+TEST_CASE("races between warps, by the barriers that both come to") {
+    std::byte memory[16] = {};
+    using Kind = Races::Kind;
+    Races races;
+    const auto use = [&](std::uint32_t thread, Kind kind) {
+        try {
+            races.use(memory, 4, thread, kind, "shared");
+        } catch (const Fault&) {
+            return false;
+        }
+        return true;
+    };
+    CHECK(use(0, Kind::store));
+    races.barrier(1), races.barrier(2);  // each warp's own
+    CHECK(use(1, Kind::load));
+    CHECK(!use(32, Kind::load));
+    races.barrier(3);
+    CHECK(use(32, Kind::load));
+    CHECK(use(33, Kind::load));
+    races.barrier(2);
+    CHECK(!use(2, Kind::store));  // the other warp's loads
+    races.barrier(6);
+    races.barrier(5);  // the first warp knows of the second by the third
+    CHECK(use(2, Kind::store));
+    CHECK(!use(64, Kind::load));
+    races.arrive(7, 2);  // and does not wait
+    races.barrier(4, 7);
+    CHECK(use(64, Kind::store));
+    CHECK(!use(2, Kind::load));
+    races.barrier();
+    CHECK(use(2, Kind::load));
 }
 
 }  // namespace tutti::ptx

@@ -1,5 +1,6 @@
 // The runtime on hosts: contexts, streams, events, hardware queues, room and launches. Kernels are functions here.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -39,6 +40,17 @@ void load(std::initializer_list<const MockKernel*> kernels) {
     for (const MockKernel* kernel : kernels) REQUIRE(cudaFuncGetAttributes(&attributes, kernel->stub()) == cudaSuccess);
 }
 
+/// Catch2 itself must say nothing meanwhile.
+std::string said_on_stderr(const std::function<void()>& body) {
+    const tutti::Fd said = tutti::make_memfd("stderr", 4096), before(dup(STDERR_FILENO));
+    REQUIRE(dup2(said.get(), STDERR_FILENO) == STDERR_FILENO);
+    body();
+    REQUIRE(dup2(before.get(), STDERR_FILENO) == STDERR_FILENO);
+    char text[4096] = {};
+    REQUIRE(pread(said.get(), text, sizeof text - 1, 0) > 0);
+    return text;
+}
+
 void finish_all() {
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
 }
@@ -49,6 +61,9 @@ TEST_CASE("attributes of a GPU") {
     int value = 0;
     CHECK((cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && value == 9));
     CHECK((cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0) == cudaSuccess && value == 1'000'000));
+    CHECK(said_on_stderr([&] {
+              CHECK(cudaDeviceGetAttribute(&value, cudaDevAttrMaxPitch, 0) == cudaErrorInvalidValue);
+          }) == "GPUs on hosts: cudaDeviceGetAttribute: attribute 11 is not known here\n");
 }
 
 TEST_CASE("a context is made where one is needed, and only there", "[contexts]") {
