@@ -115,7 +115,7 @@ class Communicator {
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(Rank peer);
     void announce(const Operation& operation, Call& call);
-    void tell_of_multicast(const Operation& operation, const char* obstacle);
+    void tell_of_multicast(const Operation& operation, const char* why_not);
 
     Options options_;
     Connections connections_;

@@ -30,13 +30,15 @@ std::uint32_t signature_of(const Operation& o, const gpu::MulticastJob& job, con
 
 }  // namespace
 
-/// Logs the first time for each collective.
-void Communicator::tell_of_multicast(const Operation& o, const char* obstacle) {
-    const unsigned bit = 1u << (2 * static_cast<unsigned>(o.collective) + (obstacle == nullptr ? 0 : 1));
+/// Logs whether a call goes by multicast, the first time for each collective and answer. why_not: nullptr if it does.
+void Communicator::tell_of_multicast(const Operation& o, const char* why_not) {
+    const unsigned bit = 1u << (2 * static_cast<unsigned>(o.collective) + (why_not == nullptr ? 0 : 1));
     if ((told_of_multicast_ & bit) != 0) return;
     told_of_multicast_ |= bit;
-    log(Level::info, "rank %d: %s of %zu elements: %s%s", rank(), std::string(name_of(o.collective)).c_str(), o.count,
-        obstacle == nullptr ? "by multicast (nvls)" : "not by nvls: ", obstacle == nullptr ? "" : obstacle);
+    const std::string obstacle = connections_.places().multicast_obstacle();
+    if (why_not != nullptr && !obstacle.empty()) why_not = obstacle.c_str();
+    log(Level::info, "rank %d: %s of %zu elements goes by %s%s", rank(), std::string(name_of(o.collective)).c_str(),
+        o.count, why_not == nullptr ? "nvls" : "other algorithms than nvls: ", why_not == nullptr ? "" : why_not);
 }
 
 std::optional<gpu::MulticastJob> Communicator::multicast_job(const Operation& o) {

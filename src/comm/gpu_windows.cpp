@@ -102,7 +102,11 @@ void Windows::make_multicast(Window& window, const std::vector<Told>& all, const
         bytes = std::min<std::size_t>(bytes, told.offered.bytes);
         if (window.no_multicast.empty() && told.part.bytes == 0) window.no_multicast = "a rank's part is empty";
     }
-    if (!window.no_multicast.empty()) return;
+    if (!window.no_multicast.empty()) {
+        if (window.strip)
+            log(Level::info, "rank %d: a window has no address of multicast: %s", rank(), window.no_multicast.c_str());
+        return;
+    }
     std::unique_ptr<gpu::Multicast> mine;
     Offer offer(connections_.session());
     Told step{};

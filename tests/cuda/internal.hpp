@@ -192,7 +192,7 @@ struct Machine {
     std::map<std::byte*, Allocation> memory;
     std::map<std::byte*, std::size_t> reserved;  // addresses for virtual memory: bytes by the first one
     std::map<CUmemGenericAllocationHandle, Physical> physical;
-    std::map<ino_t, Mapping> seen;  // memory that is bound to multicast, of all processes
+    std::map<ino_t, Mapping> seen;  // memory that is bound to multicast; kept until the process ends
     Traffic traffic = {};
     unsigned long long last_id = 0, last_capture = 0, last_physical = 0;
     int flushes = 0;

@@ -215,6 +215,40 @@ TEST_CASE("calls by multicast and others follow each other, also in graphs") {
     }
 }
 
+TEST_CASE("a group of calls by multicast, of messages and of others") {
+    if (!has_gpus(3)) return;
+    const World world(3);
+    const std::size_t count = 3001, half = World::bytes / 2;
+    fill(world, tuttiFloat32, count);
+    world.call([&](std::size_t r) {
+        const int next = static_cast<int>((r + 1) % 3), last = static_cast<int>((r + 2) % 3);
+        const auto call = [&](tuttiResult_t (*what)(std::byte*, std::byte*, std::size_t, tuttiComm_t, cudaStream_t),
+                              std::size_t from, std::size_t to) {
+            require(what(world.in[r] + from, world.out[r] + to, count, world.comms[r], world.streams[r]));
+        };
+        const auto sums = [](std::byte* in, std::byte* out, std::size_t n, tuttiComm_t comm, cudaStream_t stream) {
+            return tuttiAllReduce(in, out, n, tuttiFloat32, tuttiSum, comm, stream);
+        };
+        const auto most = [](std::byte* in, std::byte* out, std::size_t n, tuttiComm_t comm, cudaStream_t stream) {
+            return tuttiAllReduce(in, out, n, tuttiFloat32, tuttiMax, comm, stream);
+        };
+        call(+sums, 0, 0);
+        call(+most, 0, half);
+        call(+sums, 0, half / 2);
+        require(tuttiSend(world.in[r], count, tuttiFloat32, next, world.comms[r], world.streams[r]));
+        return tuttiRecv(world.in[r] + half, count, tuttiFloat32, last, world.comms[r], world.streams[r]);
+    });
+    world.synchronize();
+    const auto of = [](tuttiRedOp_t op) { return [op](std::size_t i) { return combined(tuttiFloat32, op, 3, i); }; };
+    for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(wrong(world.out[r], tuttiFloat32, count, of(tuttiSum)) == 0);
+        CHECK(wrong(world.out[r] + half, tuttiFloat32, count, of(tuttiMax)) == 0);
+        CHECK(wrong(world.out[r] + half / 2, tuttiFloat32, count, of(tuttiSum)) == 0);
+        CHECK(wrong(world.in[r] + half, tuttiFloat32, count,
+                    [&](std::size_t i) { return value(tuttiFloat32, (r + 2) % 3, i); }) == 0);
+    }
+}
+
 TEST_CASE("ranks of several threads, each with its own calls") {
     if (!has_gpus(3)) return;
     const World world(3);
@@ -286,6 +320,7 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
     tuttiUniqueId id;
     tuttiComm_t comm = nullptr;
     tuttiConfig_t config = by_nvls();
+    if (std::getenv("NCCL_ALGO") != nullptr) config.algorithm = nullptr;
     config.device = rank;
     cudaStream_t stream = nullptr;
     std::byte *in = nullptr, *out = nullptr;
@@ -329,8 +364,8 @@ TEST_CASE("processes all-reduce by multicast") {
     const std::string meet = "NCCL_COMM_ID=127.0.0.1:" + std::to_string(20'000 + getpid() % 12'000);
     std::vector<pid_t> pids;
     for (int rank = 0; rank < 3; ++rank)
-        pids.push_back(
-            started("a rank in a process of its own", {"RANK=" + std::to_string(rank), "WORLD_SIZE=3", meet}));
+        pids.push_back(started("a rank in a process of its own", {"RANK=" + std::to_string(rank), "WORLD_SIZE=3", meet,
+                                                                  "NCCL_ALGO=Ring;allreduce:NVLS"}));
     for (const pid_t pid : pids) CHECK(status_of(pid) == 0);
 }
 
