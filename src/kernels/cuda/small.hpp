@@ -220,10 +220,11 @@ class Small {
             if (i < operands) at = job_.at[i], kind = job_.kind[i];
             if (i < connections) number = job_.numbers[i];
             Line* lines = nullptr;
-            std::uint32_t message = 0;
+            std::uint32_t message = 0, stride = 0;
             if (i < operands && kind != 0) {
                 const End& its = end(static_cast<std::uint32_t>(at));
                 lines = its.lines;
+                stride = its.line_stride;
                 message = its.next + kind - 1;
             }
             Fifo* fifo = nullptr;
@@ -238,7 +239,7 @@ class Small {
             if (i < operands) {
                 s_.terms[i] = {reinterpret_cast<std::byte*>(at + channel_ * job_.tile), 0};
                 if (kind != 0)
-                    s_.terms[i] = {reinterpret_cast<std::byte*>(lines + message % line_depth * lines_per_message),
+                    s_.terms[i] = {reinterpret_cast<std::byte*>(lines + message % line_depth * stride),
                                    2 * message + 1};
             }
             if (i < connections) {
