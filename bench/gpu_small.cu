@@ -136,7 +136,7 @@ class Ranks {
   public:
     Ranks(int n, std::size_t bytes, bool steps, bool with_ends, std::uint32_t tiles = 1) : n_(n), bytes_(bytes) {
         std::vector<End> to(n * n), from(n * n);
-        const std::size_t lines = line_depth * lines_per_message;
+        const std::size_t stride = (bytes + 7) / 8, lines = line_depth * stride;
         Fifo* const fifos = make<Fifo>(n * n);
         Line* const all_lines = make<Line>(lines * n * n);
         for (int a = 0; a < n; ++a)
@@ -145,6 +145,7 @@ class Ranks {
                 End end;
                 end.fifo = fifos + pair;
                 end.lines = all_lines + lines * pair;
+                end.line_stride = static_cast<std::uint32_t>(stride);
                 end.in_process = 1;
                 end.peer = b;
                 to[pair] = end;

@@ -46,8 +46,11 @@ EndpointInfo Arena::info() const {
     info.arena_key = key_;
     info.multicast = config().gpu_virtual && config().gpu_multicast && gpus_.has_multicast(device_) ? 1 : 0;
     std::size_t reached = 0;
-    for (int d = 0; d < gpus_.count() && reached < info.reach.size(); ++d)
-        if (gpus_.reaches(device_, d)) info.reach[reached++] = short_of(gpus_.uuid(d));
+    for (int d = 0; d < gpus_.count() && reached < info.reach.size(); ++d) {
+        if (!gpus_.reaches(device_, d)) continue;
+        if (gpus_.linked(device_, d)) info.linked |= 1u << reached;
+        info.reach[reached++] = short_of(gpus_.uuid(d));
+    }
     try {
         info.arena = gpus_.share(device_, memory_);
         info.shareable = 1;
@@ -123,6 +126,7 @@ void Ends::join(Rank peer, std::byte* remote, int seat, int peers_seat, bool in_
             end.slots = arena + layout.slots(sender, channel);
             end.slot_stride = slot_bytes_of(layout.seats);
             if (Layout::has_lines(channel)) end.lines = reinterpret_cast<Line*>(arena + layout.lines(sender, channel));
+            end.line_stride = static_cast<std::uint32_t>(layout.lines_per_message());
             end.in_process = in_process;
             if (!in_process) end.regions = reinterpret_cast<const std::byte* const*>(table_of(peer));
             ends.push_back(end);

@@ -24,6 +24,7 @@ inline constexpr int pair_channels = 4;  // for sends and receives alone
 inline constexpr int channels_per_peer = collective_channels + pair_channels;
 inline constexpr int line_channels = 16;  // collective channels with lines, the first ones; all pair channels have them
 inline constexpr std::size_t least_slot_bytes = 32 * 1024;  // also what adapters reach by GPUDirect
+inline constexpr std::size_t least_line_bytes = 8 * 1024;
 
 /// Bytes of a slot in an arena with `seats` seats. A tile costs some 16 us beside its bytes (an H100), so slots are as
 /// long as 72 MiB for all of them allow.
@@ -33,11 +34,14 @@ constexpr std::size_t slot_bytes_of(int seats) {
     return std::clamp(all / slots / step * step, least_slot_bytes, longest);
 }
 
+/// Most data of a message in lines, in bytes, in an arena with `seats` seats. Lines take twice as much memory.
+constexpr std::size_t line_bytes_of(int seats) {
+    return seats <= 8 ? 2 * least_line_bytes : least_line_bytes;
+}
+
 /// Offsets in a rank's arena, in bytes. sender: the seat of the rank that writes there (Places::seat).
 struct Layout {
     int seats;  // that the arena has room for
-    static constexpr std::size_t lines_bytes = line_depth * lines_per_message * sizeof(Line);
-
     static bool has_lines(int channel) { return channel < line_channels || channel >= gpu::collective_channels; }
     std::size_t fifo(int sender, int channel) const { return number(sender, channel) * sizeof(Fifo); }
     std::size_t slots(int sender, int channel) const {
@@ -45,9 +49,10 @@ struct Layout {
     }
     std::size_t lines(int sender, int channel) const {
         const int with_lines = channel < line_channels ? channel : line_channels + channel - gpu::collective_channels;
-        return slots(seats, 0) +
-               static_cast<std::size_t>(sender * (line_channels + pair_channels) + with_lines) * lines_bytes;
+        return slots(seats, 0) + static_cast<std::size_t>(sender * (line_channels + pair_channels) + with_lines) *
+                                     line_depth * lines_per_message() * sizeof(Line);
     }
+    std::size_t lines_per_message() const { return line_bytes_of(seats) / 8; }
     std::size_t board() const { return lines(seats, 0); }
     std::size_t meetings() const { return board() + sizeof(Board); }
     std::size_t size() const { return meetings() + sizeof(Meetings); }

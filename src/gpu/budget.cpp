@@ -18,6 +18,14 @@ constexpr int host_channels = 4;  // through host memory: each pins 1 MiB of slo
 static_assert(host_channels <= tutti::collective_channels);
 static_assert(least_slot_bytes <= slot_bytes_for(few_ranks + 1));
 
+/// Of ranks that p2p joins.
+bool all_linked(const Places& places) {
+    for (Rank a = 0; a < places.ranks(); ++a)
+        for (Rank b = a + 1; b < places.ranks(); ++b)
+            if (!places.linked(a, b)) return false;
+    return true;
+}
+
 }  // namespace
 
 Budget budget_of(const Places& places) {
@@ -45,6 +53,7 @@ Budget budget_of(const Places& places) {
         budget.share = std::min(budget.share, share);
     }
     budget.slot = slot_bytes_of(Places::seats(places.ranks()));
+    if (!budget.through_host && all_linked(places)) budget.line = line_bytes_of(Places::seats(places.ranks()));
     budget.channels = std::min(gpu::collective_channels, budget.share);
     budget.pair_channels = std::min(gpu::pair_channels, budget.share / 2);
     // Closing borrowed memory may wait for all kernels of the process on that GPU. Those of a second rank there could
@@ -61,8 +70,8 @@ TileLimits limits_of(const Budget& budget) {
     TileLimits l;
     l.line = 128;
     l.slots = {budget.slot, budget.channels, slot_share};
-    l.lines = {line_bytes, line_channels, line_share};
-    l.in_lines = line_channels * line_bytes;
+    l.lines = {budget.line, line_channels, line_share};
+    l.in_lines = line_channels * budget.line;
     l.keep_lines_within(budget.channels);
     l.packed_references = false;
     if (!budget.by_reference && !budget.lends) return l;
@@ -79,7 +88,7 @@ TileLimits through_host(TileLimits l, const Budget& budget) {
     l.slots.message = std::min(l.slots.message, least_slot_bytes);
     l.slots.channels = std::min(l.slots.channels, budget.channels);
     l.lines = l.slots;
-    l.in_lines = line_bytes;
+    l.in_lines = least_line_bytes;
     l.tile = std::min(l.tile, least_slot_bytes);
     return l;
 }

@@ -12,6 +12,7 @@ struct Budget {
     int channels = 1;              // of a collective, at most
     int pair_channels = 1;         // of a send or receive; one of each may run at the same time
     std::size_t slot = 32 * 1024;  // bytes of the longest message in a slot
+    std::size_t line = 8 * 1024;   // bytes of the longest message in lines; no more over PCIe
     bool by_reference = false;     // all ranks are threads of one process and p2p joins them: they reach all buffers
     bool through_host = false;     // Places::through_host()
     bool lends = false;   // p2p joins ranks of several processes, which lend each other memory (gpu/lending.hpp)

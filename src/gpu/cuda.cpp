@@ -74,6 +74,13 @@ class Cuda : public WithVirtualMemory {
         check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
         return can != 0;
     }
+    bool linked(int device, int peer) const override {
+        if (device == peer) return true;
+        int atomics = 0;  // NVLink has them, PCIe does not
+        check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer),
+              "cudaDeviceGetP2PAttribute");
+        return atomics != 0;
+    }
     void enable(int device, int peer) override {
         if (device == peer) return;
         const OnDevice on(device);

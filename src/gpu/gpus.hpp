@@ -34,6 +34,8 @@ class Gpus {
     virtual Uuid uuid(int device) const = 0;
     /// Whether kernels on `device` can access memory of `peer` after enable(device, peer).
     virtual bool reaches(int device, int peer) const = 0;
+    /// Whether they are one device, or NVLink joins them: not PCIe, over which twice the bytes take twice as long.
+    virtual bool linked(int device, int peer) const = 0;
     virtual void enable(int device, int peer) = 0;
 
     virtual std::byte* allocate(int device, std::size_t bytes) = 0;  // zeroed; share() takes it

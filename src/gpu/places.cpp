@@ -64,6 +64,15 @@ std::string Places::multicast_obstacle() const {
     return "";
 }
 
+bool Places::linked(Rank a, Rank b) const {
+    const auto has_link = [&](Rank from, Rank to) {
+        const EndpointInfo info = gpu(from);
+        const auto found = std::ranges::find(info.reach, short_of(gpu(to).uuid));
+        return found != info.reach.end() && (info.linked >> (found - info.reach.begin()) & 1) != 0;
+    };
+    return has_link(a, b) && has_link(b, a);
+}
+
 bool Places::share_processes() const {
     std::set<std::uint64_t> processes;
     for (Rank r = 0; r < ranks(); ++r)

@@ -13,7 +13,7 @@
 
 namespace tutti::gpu {
 
-inline constexpr std::size_t most_devices = 16;  // reachable GPUs that a rank tells of
+inline constexpr std::size_t most_devices = 16;  // reachable GPUs that a rank tells of; bits of EndpointInfo::linked
 inline constexpr int most_seats = 32;            // GPU ranks of a host that p2p joins, at most
 
 /// What every rank tells all others about its GPU before they connect.
@@ -22,6 +22,8 @@ struct EndpointInfo {
     std::int32_t blocks = 0;     // DeviceInfo::blocks
     std::int32_t shareable = 0;  // 1: `arena` is a valid handle
     std::int32_t multicast = 0;  // 1: windows of its memory can have addresses of multicast
+    std::uint32_t linked = 0;    // bit n: Gpus::linked() to number n of `reach`
+    std::int32_t zero = 0;
     Uuid uuid{};
     std::uint64_t arena_key = 0;
     Handle arena{};
@@ -48,6 +50,9 @@ class Places {
     /// Why p2p does not join the two ranks; nullptr if it does: messages go straight into the other GPU's memory.
     const char* obstacle(Rank a, Rank b) const;
     bool p2p(Rank a, Rank b) const { return obstacle(a, b) == nullptr; }
+
+    /// Whether NVLink joins the two ranks' GPUs in both directions, or they share one; if p2p joins them.
+    bool linked(Rank a, Rank b) const;
 
     /// Whether some rank is on a GPU and p2p does not join all pairs.
     bool through_host() const { return through_host_; }

@@ -142,8 +142,10 @@ Platform spread(Platform p, std::span<const std::uint64_t> hosts, Line near) {
 Platform gpu_platform(int ranks, const gpu::Budget& budget) {
     Platform p;
     p.ranks = ranks;
-    // Fitted to an H100's all-reduces of 2, 4 and 8 threads (docs/performance-gpu.md).
-    p.rates = {.step = 0.1, .message = 0.05, .flag = 1, .load = 1 / 50e3, .store = 1 / 50e3, .memory = 0};
+    // Fitted to an H100's all-reduces of 2, 4 and 8 threads (docs/performance-gpu.md). lines: no more than that table
+    // allows, so that of what takes as long the one is chosen that writes fewer bytes in lines to other GPUs.
+    p.rates = {.step = 0.1, .message = 0.05, .flag = 1, .lines = 0.3 / 50e3, .load = 1 / 50e3, .store = 1 / 50e3};
+    p.rates.memory = 0;
     p.rates.threads = 1 << 20;
     p.rates.references = budget.by_reference || budget.lends;
     p.pair_channels = budget.pair_channels;

@@ -229,7 +229,8 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
     const auto add = [&](const Line& line, int rounds, long long chunks) {
         const double moved = static_cast<double>(chunks), packed = s.shapes[0].message_chunks;
         const double messages = std::max(moved / packed, static_cast<double>(rounds));
-        const double per_byte = 2 * (r.load + r.store) + line.us_per_byte + (cached.buffers ? 0 : 2 * r.memory);
+        const double per_byte =
+            2 * (r.load + r.store) + line.us_per_byte + r.lines + (cached.buffers ? 0 : 2 * r.memory);
         const double work = messages * (r.step + 2 * (r.message + line.handling_us)) +
                             moved * static_cast<double>(tiling.tile) * per_byte;
         c.price.busiest += work;
@@ -268,7 +269,7 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
     c.limits = limits;
     c.rows = s.rows();
     c.tiling = c.tiling_of((q.bytes + rows - 1) / rows, 1);
-    if (!c.tiling.in_lines) rates.message += rates.flag;
+    if (!c.tiling.in_lines) rates.message += rates.flag, rates.lines = 0;
     Tiling moved = c.tiling;
     moved.tile = std::min(c.tiling.tile, c.tiling.block);  // short rows make short messages
     Cached cached{.buffers = 2 * ranks * q.bytes <= platform_.cache_bytes};
@@ -279,7 +280,11 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
             s.rehearsal.peers.pairs * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
             static_cast<std::size_t>(moved.channels);
         cached.messages = under_way < platform_.near_bytes;
-        const auto line = [&](Rank a, Rank b) { return platform_.line_between(a, b); };
+        const auto line = [&](Rank a, Rank b) {
+            Line between = platform_.line_between(a, b);
+            between.us_per_byte += rates.lines;
+            return between;
+        };
         if (last.bytes != moved.tile || last.by_reference != moved.by_reference || last.cached != cached.messages)
             last = {moved.tile, moved.by_reference, cached.messages,
                     price_of_tile(s.rehearsal, moved, rates, line, cached)};

@@ -24,6 +24,7 @@ struct Rates {
     double step = 0.01;                        // a step, beside the times below
     double message = 0.05;                     // sending a message, or receiving one
     double flag = 0;                           // on GPUs in addition, where it does not go in lines
+    double lines = 0;                          // on GPUs in addition, a byte of it where it goes in lines
     double load = 1 / 90e3, store = 1 / 90e3;  // a byte of a source, of a sink, in the caches
     double memory = 1 / 40e3;                  // in addition, a byte that is not in the caches
     double switching = 0.9;                    // switching to another rank, if ranks outnumber cores

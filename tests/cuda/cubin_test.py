@@ -21,9 +21,9 @@ THREADS = {"interpret": ("plan.hpp", "block_threads"), "small": ("plan.hpp", "bl
            "one_sided": ("one_sided.hpp", "one_sided_threads"),
            "multicast": ("multicast_plan.hpp", "multicast_threads"), "flat": ("flat.hpp", "flat_threads")}
 STACK = {"interpret": 0, "small": 0, "one_sided": 0, "multicast": 0, "flat": 64}  # bytes of a thread
-CODE = {"interpret": 540_000, "small": 110_000, "one_sided": 24_000, "multicast": 60_000,
+CODE = {"interpret": 540_000, "small": 135_000, "one_sided": 24_000, "multicast": 60_000,
         "flat": 260_000}  # bytes of a kernel
-FP32_CODE = {"interpret": 180_000, "small": 65_000}
+FP32_CODE = {"interpret": 180_000, "small": 84_000}
 
 
 @functools.cache

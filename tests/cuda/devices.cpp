@@ -284,6 +284,15 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int number, int peer) {
     });
 }
 
+/// Of attributes only whether atomic operations reach the other device: as over NVLink, where there is peer access.
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int number, int peer) {
+    return call(driver, [&](Lock&) {
+        require(device_numbered(number).number != device_numbered(peer).number, cudaErrorInvalidDevice);
+        require(value != nullptr && attribute == cudaDevP2PAttrNativeAtomicSupported, cudaErrorInvalidValue);
+        *value = machine().settings.peer_access ? 1 : 0;
+    });
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     return call(context, [&](Lock&) {
         Device& other = device_numbered(peer);

@@ -161,7 +161,7 @@ class World {
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         const std::string name(algorithm.name);
         config.algorithm = name.c_str();
-        config.channels = 1;  // so that messages of more than 8 KiB go in no lines
+        config.channels = 1;  // so that messages of more than 16 KiB go in no lines
         tuttiUniqueId id;
         require(tuttiGetUniqueId(&id));
         require(tuttiGroupStart());

@@ -195,12 +195,14 @@ bool all_protocols() {
     return collectives("ring", false, 600) && collectives("ring", true, 96 * 1024) &&
            collectives("ring", false, 96 * 1024) && collectives("direct", false, 96 * 1024);
 }
-/// In the kernel of small messages, more calls than there are lines.
+/// In the kernel of small messages, more calls than there are lines: one word of a thread, several at once, and more
+/// than that.
 bool small() {
-    World flat("flat", false, 8192), doubling("doubling", true, 8192);
-    for (int round = 0; round < 12; ++round)
+    World flat("flat", false, 16384), doubling("doubling", true, 16384);
+    constexpr std::size_t counts[] = {2, 900, 4000};
+    for (std::size_t round = 0; round < 12; ++round)
         for (World* const world : {&flat, &doubling})
-            if (!world->all_reduce(round % 3 == 0 ? 2 : 900, round)) return false;
+            if (!world->all_reduce(counts[round % std::size(counts)], static_cast<int>(round))) return false;
     return true;
 }
 bool scaled() {
@@ -377,8 +379,9 @@ struct Mutant {
 bool is_found(const Mutant& m) {
     return is_found(
         m.kernel, [&](std::string text) { return with(std::move(text), m.from, m.to); },
-        m.kernel == puts_kernel ? std::vector<Work>{one_sided, late_puts}
-                                : std::vector<Work>{all_protocols, scaled, given_up});
+        m.kernel == puts_kernel    ? std::vector<Work>{one_sided, late_puts}
+        : m.kernel == small_kernel ? std::vector<Work>{small}
+                                   : std::vector<Work>{all_protocols, scaled, given_up});
 }
 
 }  // namespace
@@ -393,6 +396,7 @@ TEST_CASE("kernels that order less are found on weak memory", "[.full]") {
         {interpreter, "ld.acquire.sys", "ld.relaxed.sys"}, {interpreter, "ld.acquire.sys", "ld.acquire.gpu"},
         {interpreter, "ld.acquire.sys", "ld.acquire.cta"}, {interpreter, "\nld.v2.u64", "\nld.global.nc.v2.u64"},
         {puts_kernel, "st.release.sys", "st.relaxed.sys"}, {puts_kernel, "st.release.sys", "st.release.gpu"},
+        {small_kernel, "\nld.volatile.v4", "\nld.v4"},
     };
     for (const Mutant& m : mutants) {
         CAPTURE(m.kernel, m.from, m.to);

@@ -18,6 +18,7 @@ struct Somebody {
     int device;                     // also what tells it from others on its host; -1: a CPU
     std::vector<int> reached = {};  // beside its own
     bool shareable = true;
+    bool nvlink = true;  // else by PCIe
 };
 
 gpu::Uuid uuid_of(std::uint64_t host, int device) {
@@ -38,8 +39,11 @@ Places places_of(const std::vector<Somebody>& ranks, std::string_view only = "")
             info.shareable = r.shareable;
             info.uuid = uuid_of(r.host, r.device);
             info.reach[0] = gpu::short_of(info.uuid);
-            for (std::size_t i = 0; i < r.reached.size(); ++i)
+            info.linked = 1;
+            for (std::size_t i = 0; i < r.reached.size(); ++i) {
                 info.reach[i + 1] = gpu::short_of(uuid_of(r.host, r.reached[i]));
+                if (r.nvlink) info.linked |= 2u << i;
+            }
         }
         gpus.push_back(info);
     }
@@ -97,6 +101,42 @@ TEST_CASE("GPUs, their places: ranks lend memory where several processes are joi
     CHECK_FALSE(lends({{1, 1, 0}, {1, 1, 0}}));  // addresses do
     CHECK_FALSE(lends({{1, 1, 0}, {1, 1, 0}, {1, 2, 0}}));
     CHECK_FALSE(lends({{1, 1, 0}, {1, 2, -1}}));
+}
+
+TEST_CASE("GPUs, their places: messages in lines are longer where NVLink joins all, and there is memory for that") {
+    const auto line = [](const std::vector<Somebody>& ranks) { return gpu::budget_of(places_of(ranks)).line; };
+    constexpr std::size_t least = gpu::least_line_bytes;
+    CHECK(line({{1, 1, 0}, {1, 2, 0}}) == 2 * least);
+    CHECK(line({{1, 1, 0, {1}}, {1, 2, 1, {0}}}) == 2 * least);
+    CHECK(line({{1, 1, 0, {1}, true, false}, {1, 2, 1, {0}, true, false}}) == least);
+    CHECK(line({{1, 1, 0, {1}}, {1, 2, 1, {0}, true, false}}) == least);
+    CHECK(line({{1, 1, 0}, {1, 1, 0}, {1, 1, 1, {0}}}) == least);  // through host memory
+    for (const int ranks : {8, 9}) {
+        std::vector<Somebody> all;
+        for (int r = 0; r < ranks; ++r) {
+            all.push_back({1, static_cast<std::uint64_t>(r), r});
+            for (int peer = 0; peer < ranks; ++peer)
+                if (peer != r) all.back().reached.push_back(peer);
+        }
+        CHECK(line(all) == (ranks == 8 ? 2 * least : least));
+        all[3].nvlink = false;
+        CHECK(line(all) == least);
+    }
+}
+
+TEST_CASE("GPUs, their arenas: what grows with the ranks lies apart, and 16 ranks take less than 96 MiB") {
+    for (int seats = 1; seats <= gpu::most_seats; ++seats) {
+        CAPTURE(seats);
+        const gpu::Layout layout{seats};
+        const int last = gpu::channels_per_peer - 1;
+        const std::size_t lines = gpu::line_depth * 2 * gpu::line_bytes_of(seats);
+        CHECK(layout.fifo(seats - 1, last) + sizeof(Fifo) <= layout.slots(0, 0));
+        CHECK(layout.slots(seats - 1, last) + slot_depth * gpu::slot_bytes_of(seats) <= layout.lines(0, 0));
+        CHECK(layout.lines(0, 0) + lines == layout.lines(0, 1));
+        CHECK(layout.lines(0, gpu::line_channels - 1) + lines == layout.lines(0, gpu::collective_channels));
+        CHECK(layout.lines(seats - 1, last) + lines == layout.board());
+        if (seats <= 16) CHECK(layout.size() < std::size_t{95} << 20);  // and 1 MiB of programs
+    }
 }
 
 TEST_CASE("GPUs, their places: ranks for whom there is no room in an arena go through the host") {

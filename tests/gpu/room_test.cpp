@@ -118,14 +118,20 @@ struct Pair {
     Other second;
 };
 
-/// GPUs on which all launches of the interpreter but the first `good` ones fail.
+/// GPUs on which all launches of programs but the first `good` ones fail.
 struct Failing : harness::EmulatedGpus {
     using EmulatedGpus::EmulatedGpus;
+    using EmulatedGpus::run;
     std::atomic<int> good = 1'000'000;
     void launch(int device, DataType type, unsigned channels, unsigned jobs, const gpu::Launch& launch,
                 void* stream) override {
         if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
         EmulatedGpus::launch(device, type, channels, jobs, launch, stream);
+    }
+    void run(int device, DataType type, unsigned channels, unsigned jobs, unsigned threads,
+             const gpu::SmallLaunch& launch, void* stream) override {
+        if (--good < 0) fail(tuttiUnhandledCudaError, "a launch fails");
+        EmulatedGpus::run(device, type, channels, jobs, threads, launch, stream);
     }
 };
 
@@ -241,14 +247,14 @@ TEST_CASE("GPUs, their room: a group whose first half alone found room fails its
     config.timeoutMs = 200;
     Pair pair(ranks, 4 * ranks, &config);
     const Ints a(pair.first.gpus(), 0, count), b(pair.first.gpus(), 0, count), c(pair.first.gpus(), 0, 10);
-    add_up(pair.first.comm(0), a, 12'000, pair.first.stream(0));  // waits, on half of the device
+    add_up(pair.first.comm(0), a, 1'000, pair.first.stream(0));  // waits, on half of the device
     REQUIRE(tuttiGroupStart() == tuttiSuccess);
     add_up(pair.comm(1), c, 10, pair.stream(1));
     add_up(pair.comm(1), b, count, pair.stream(1));
     CHECK(tuttiGroupEnd() == tuttiTimeout);
     CHECK(harness::mentions(pair.comm(1), {"found no room"}));
     CHECK(await_error(pair.comm(0)) == tuttiTimeout);
-    add_up(pair.first.comm(1), b, 12'000, pair.first.stream(1));  // the other one goes on
+    add_up(pair.first.comm(1), b, 1'000, pair.first.stream(1));  // the other one goes on
     pair.synchronize(0);
     pair.synchronize(1);
 }

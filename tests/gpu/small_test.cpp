@@ -133,9 +133,9 @@ TEST_CASE("GPUs: all-reduces of small messages take the kernel of their own, oth
         CHECK(world.gpus().launches() == ranks);
         return world.gpus().small_launches();
     };
-    // Two ranks share a GPU of 16 blocks: 8 channels, each with 8 KiB in lines.
-    for (const std::size_t count : {2u, 2048u, 16384u}) CHECK(small("flat", 3, count) == 3);
-    CHECK(small("flat", 3, 16385) == 0);
+    // Two ranks share a GPU of 16 blocks: 8 channels, each with 16 KiB in lines.
+    for (const std::size_t count : {2u, 2048u, 32768u}) CHECK(small("flat", 3, count) == 3);
+    CHECK(small("flat", 3, 32769) == 0);
     CHECK(small("direct", 4, 100) == 4);
     CHECK(small("ring", 3, 100) == 3);  // 4 messages to the next rank
     CHECK(small("ring", 4, 100) == 0);  // 6, more than lines of one connection

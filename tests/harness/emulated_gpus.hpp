@@ -46,6 +46,7 @@ class EmulatedGpus : public gpu::Gpus {
     unsigned threads() const override { return threads_; }
     gpu::Uuid uuid(int device) const override { return info(device).uuid; }
     bool reaches(int device, int peer) const override { return device == peer || peer_access_; }
+    bool linked(int device, int peer) const override { return device == peer || nvlink; }
     void enable(int device, int peer) override;
     std::byte* allocate(int device, std::size_t bytes) override;
     void free(int device, std::byte* memory) noexcept override;
@@ -90,6 +91,7 @@ class EmulatedGpus : public gpu::Gpus {
         std::function<void()> flush = [] {};
     } adapters;
 
+    bool nvlink = true;              // joins the devices
     std::atomic<bool> small = true;  // small messages have a kernel of their own
     bool opens = true;               // false: open() fails for memory that other processes share
 

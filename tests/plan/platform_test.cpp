@@ -32,7 +32,8 @@ std::vector<Machine> machines(int n) {
     const auto hosts = [&](const char* transport) {
         return host_platform(n, 2, 32 << 20, 1 << 20, {find_transport(transport)});
     };
-    const gpu::Budget lends{.share = 32, .channels = 32, .pair_channels = 4, .lends = true};
+    const gpu::Budget lends{
+        .share = 32, .channels = 32, .pair_channels = 4, .line = gpu::line_bytes_of(n), .lends = true};
     const gpu::Budget refers{.share = 32, .channels = 32, .pair_channels = 4, .by_reference = true};
     const gpu::Budget slots{.share = 8, .channels = 4, .pair_channels = 1, .through_host = true};
     Platform forced = hosts("shm");
@@ -265,6 +266,7 @@ TEST_CASE("GPUs: what is chosen is the fastest that an H100 has measured, or nea
                                  .channels = std::min(32, 132 / ranks),
                                  .pair_channels = 4,
                                  .slot = gpu::slot_bytes_of(ranks),
+                                 .line = gpu::least_line_bytes,  // as it was then
                                  .by_reference = true};
         Tuner tuner(gpu_platform(ranks, budget), {}, false, nullptr);
         for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -280,6 +282,28 @@ TEST_CASE("GPUs: what is chosen is the fastest that an H100 has measured, or nea
         }
     }
     CHECK(sum / cells <= 1.02);
+}
+
+TEST_CASE("GPUs: the longer lines are used, but not for many times the bytes") {
+    const auto chosen = [](int ranks, std::size_t line, std::size_t bytes) {
+        const gpu::Budget budget{.share = 132 / ranks,
+                                 .channels = std::min(32, 132 / ranks),
+                                 .pair_channels = 4,
+                                 .slot = gpu::slot_bytes_of(ranks),
+                                 .line = line,
+                                 .by_reference = true};
+        Tuner tuner(gpu_platform(ranks, budget), {}, false, nullptr);
+        const Candidate& c = tuner.choose({Collective::all_reduce, bytes});
+        CHECK(c.tiling.tile <= (c.tiling.in_lines ? line : std::size_t{4} << 20));
+        return std::pair(std::string(c.algorithm->name), c.tiling.in_lines);
+    };
+    constexpr std::size_t kibi = 1024;
+    CHECK(chosen(2, gpu::line_bytes_of(2), 256 * kibi) == std::pair(std::string("flat"), true));
+    CHECK(chosen(4, gpu::line_bytes_of(4), 1024 * kibi) == std::pair(std::string("direct"), true));
+    CHECK_FALSE(chosen(4, gpu::least_line_bytes, 1024 * kibi).second);
+    CHECK(chosen(8, gpu::line_bytes_of(8), 256 * kibi) == std::pair(std::string("direct"), true));
+    CHECK(chosen(8, gpu::line_bytes_of(8), 2048 * kibi) == std::pair(std::string("direct"), true));
+    CHECK_FALSE(chosen(8, gpu::least_line_bytes, 2048 * kibi).second);
 }
 
 TEST_CASE("a long path has large tiles, also of sends and receives and where rows differ; a short one is as it was") {

@@ -272,7 +272,7 @@ class Machine {
 
     TUTTI_DEVICE bool in_lines(const End& end) const { return job_.in_lines != 0 && end.lines != nullptr; }
     TUTTI_DEVICE Line* message_lines(const End& end) const {
-        return end.lines + end.next % line_depth * lines_per_message + end.part / 8;
+        return end.lines + end.next % line_depth * end.line_stride + end.part / 8;
     }
     /// The flag of the next message's lines. Never 0, which is the flag of unwritten lines.
     TUTTI_DEVICE static std::uint32_t flag_of(const End& end) { return 2 * end.next + 1; }

@@ -14,23 +14,22 @@
 namespace tutti::gpu {
 
 inline constexpr unsigned block_threads = 384;
-inline constexpr std::uint32_t line_depth = 4;       // messages in flight in lines, per end
-inline constexpr std::size_t line_bytes = 8 * 1024;  // most data of a message in lines; takes twice as much memory
-inline constexpr std::size_t lines_per_message = line_bytes / 8;
-inline constexpr int max_regions = 128;     // of a peer's lent allocations that are mapped at a time
-inline constexpr int max_operands = 128;    // of a step
-inline constexpr int max_connections = 64;  // of a program, in each direction
-inline constexpr int max_jobs = 16;         // ranks that one launch serves
+inline constexpr std::uint32_t line_depth = 4;  // messages in flight in lines, per end
+inline constexpr int max_regions = 128;         // of a peer's lent allocations that are mapped at a time
+inline constexpr int max_operands = 128;        // of a step
+inline constexpr int max_connections = 64;      // of a program, in each direction
+inline constexpr int max_jobs = 16;             // ranks that one launch serves
 
 /// One end of one channel of a connection as the kernel sees it. It stays in device memory between launches.
 struct End {
     Fifo* fifo = nullptr;
     std::byte* slots = nullptr;                 // slot_depth * slot_stride bytes
-    Line* lines = nullptr;                      // line_depth * lines_per_message; nullptr if the peer is no GPU
+    Line* lines = nullptr;                      // line_depth * line_stride; nullptr if the peer is no GPU
     const std::byte* const* regions = nullptr;  // what a peer in another process lends (gpu/lending.hpp), by number
     std::uint64_t slot_stride = 0;
-    std::uint32_t in_process = 0;  // 1 if addresses are valid on both ends
-    std::uint32_t next = 0;        // number of the next message, as in Sender and Receiver
+    std::uint32_t line_stride = 0;  // lines of a message
+    std::uint32_t in_process = 0;   // 1 if addresses are valid on both ends
+    std::uint32_t next = 0;         // number of the next message, as in Sender and Receiver
     std::uint32_t released = 0;
     std::uint32_t last_reference = 0;
     std::uint32_t refers = 0;  // 1 if messages by reference may still be being read, up to number last_reference - 1

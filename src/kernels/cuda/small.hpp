@@ -39,8 +39,8 @@ struct Early {
     bool is = false;  // it is loaded, and not used yet
 };
 
-TUTTI_DEVICE Line as_line(std::uint64_t word) {
-    return {static_cast<std::uint32_t>(word), 0, static_cast<std::uint32_t>(word >> 32), 0};
+TUTTI_DEVICE Line as_line(std::uint64_t word, std::uint32_t flag) {
+    return {static_cast<std::uint32_t>(word), flag, static_cast<std::uint32_t>(word >> 32), flag};
 }
 TUTTI_DEVICE std::uint64_t as_word(const Line& line) {
     return line.low | static_cast<std::uint64_t>(line.high) << 32;
@@ -59,6 +59,26 @@ TUTTI_DEVICE void add_small(typename F::Lane (&sum)[F::lanes], std::uint64_t wor
     typename F::Lane next[F::lanes];
     F::unpack(word, next);
     for (int i = 0; i < F::lanes; ++i) sum[i] = first ? next[i] : F::template combine<op>(sum[i], next[i], is_signed);
+}
+template <class F, ReduceOp op, std::uint32_t words>
+TUTTI_DEVICE void add_words(typename F::Lane (&sum)[words][F::lanes], const std::uint64_t (&word)[words], bool first,
+                            bool is_signed) {
+    TUTTI_UNROLL
+    for (std::uint32_t w = 0; w < words; ++w) add_small<F, op>(sum[w], word[w], first, is_signed);
+}
+template <class F, std::uint32_t words>
+TUTTI_DEVICE void add_words(ReduceOp op, typename F::Lane (&sum)[words][F::lanes], const std::uint64_t (&word)[words],
+                            bool first, bool is_signed) {
+    switch (op) {
+        case ReduceOp::sum:
+            return add_words<F, ReduceOp::sum>(sum, word, first, is_signed);
+        case ReduceOp::prod:
+            return add_words<F, ReduceOp::prod>(sum, word, first, is_signed);
+        case ReduceOp::max:
+            return add_words<F, ReduceOp::max>(sum, word, first, is_signed);
+        case ReduceOp::min:
+            return add_words<F, ReduceOp::min>(sum, word, first, is_signed);
+    }
 }
 template <class F>
 TUTTI_DEVICE std::uint64_t finish_small(typename F::Lane (&sum)[F::lanes], std::int32_t divide_by, bool is_signed) {
@@ -97,57 +117,78 @@ TUTTI_DEVICE_APART Outcome reduce_word(const Term* sources, SmallTask t, bool is
     return Outcome::met;
 }
 
-/// As reduce_words, of whole words that begin at multiples of 8 bytes. Few instructions and few branches: where the
-/// kinds of sources or sinks differ, loads and stores have a condition of their own.
-template <class F, ReduceOp op>
-TUTTI_DEVICE Outcome reduce_small(const Term* sources, const SmallTask& t, bool is_signed, Early& early,
-                                  const Limits& limits) {
-    constexpr std::uint32_t ahead = 4;  // words of so many sources are asked for at once, and so many sinks stored
+/// Waits until words that were asked for have come. its: where from; line: what has come; at: which words.
+template <std::uint32_t ahead, std::uint32_t words>
+TUTTI_DEVICE Outcome await_lines(const Term (&its)[ahead], Line (&line)[ahead][words], const std::uint32_t (&at)[words],
+                                 const Limits& limits) {
+    Patience patience;
     TUTTI_ROLLED
-    for (std::uint32_t at = 8 * thread(); at < t.whole; at += 8 * threads()) {
-        typename F::Lane sum[F::lanes] = {};
-        std::uint64_t word = 0;
+    for (;;) {
+        bool all = true;
+        TUTTI_UNROLL
+        for (std::uint32_t j = 0; j < ahead; ++j) {
+            TUTTI_UNROLL
+            for (std::uint32_t w = 0; w < words; ++w) {
+                if (line[j][w].flag_low == its[j].flag && line[j][w].flag_high == its[j].flag) continue;
+                line[j][w] = load_line(line_of(its[j], at[w]));
+                all = false;
+            }
+        }
+        if (all) return Outcome::met;
+        const Outcome outcome = patience.look(limits);
+        if (outcome != Outcome::met) return outcome;
+    }
+}
+
+/// As reduce_words, of whole words that begin at multiples of 8 bytes. Few instructions and few branches: where the
+/// kinds of sources or sinks differ, loads and stores have a condition of their own. `words` words of each of `ahead`
+/// sources are asked for at once, and so many stored.
+template <class F, std::uint32_t ahead, std::uint32_t words>
+TUTTI_DEVICE Outcome reduce_rounds(ReduceOp op, const Term* sources, const SmallTask& t, bool is_signed, Early& early,
+                                   const Limits& limits) {
+    const std::uint32_t apart = 8 * threads();
+    TUTTI_ROLLED
+    for (std::uint32_t first = 8 * thread(); first < t.whole; first += words * apart) {
+        std::uint32_t at[words];
+        TUTTI_UNROLL
+        for (std::uint32_t w = 0; w < words; ++w) at[w] = first + w * apart;
+        typename F::Lane sum[words][F::lanes] = {};
+        std::uint64_t word[words] = {};
         const std::byte* there = nullptr;  // where the result of a copy is already
         TUTTI_ROLLED
         for (std::uint32_t k = 0; k < t.sources; k += ahead) {
             Term its[ahead] = {};
-            Line line[ahead] = {};
+            Line line[ahead][words] = {};
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j)
                 if (k + j < t.sources) its[j] = load_term(sources + k + j);
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                const bool is_early = j == 0 && early.is;
-                std::uint64_t loaded = is_early ? early.word : 0;
-                if (k + j < t.sources && its[j].flag == 0 && !is_early)
-                    loaded = *reinterpret_cast<const std::uint64_t*>(its[j].at + at);
-                line[j] = as_line(loaded);
-                if (its[j].flag != 0) line[j] = load_line(line_of(its[j], at));
+                TUTTI_UNROLL
+                for (std::uint32_t w = 0; w < words; ++w) {
+                    const bool is = w == 0 || at[w] < t.whole, is_early = j == 0 && w == 0 && early.is;
+                    std::uint64_t loaded = is_early ? early.word : 0;
+                    if (k + j < t.sources && its[j].flag == 0 && !is_early && is)
+                        loaded = *reinterpret_cast<const std::uint64_t*>(its[j].at + at[w]);
+                    line[j][w] = as_line(loaded, its[j].flag);
+                    if (its[j].flag != 0 && is) line[j][w] = load_line(line_of(its[j], at[w]));
+                }
             }
             early.is = false;
-            Patience patience;
-            TUTTI_ROLLED
-            for (;;) {
-                bool all = true;
-                TUTTI_UNROLL
-                for (std::uint32_t j = 0; j < ahead; ++j) {
-                    if (line[j].flag_low == its[j].flag && line[j].flag_high == its[j].flag) continue;
-                    line[j] = load_line(line_of(its[j], at));
-                    all = false;
-                }
-                if (all) break;
-                const Outcome outcome = patience.look(limits);
-                if (outcome != Outcome::met) return outcome;
-            }
+            const Outcome outcome = await_lines(its, line, at, limits);
+            if (outcome != Outcome::met) return outcome;
             if (k == 0 && its[0].flag == 0) there = its[0].at;
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
                 if (k + j >= t.sources) break;
-                word = as_word(line[j]);
-                add_small<F, op>(sum, word, k + j == 0, is_signed);
+                TUTTI_UNROLL
+                for (std::uint32_t w = 0; w < words; ++w) word[w] = as_word(line[j][w]);
+                add_words<F>(op, sum, word, k + j == 0, is_signed);
             }
         }
-        if (t.copies == 0) word = finish_small<F>(sum, t.divide_by, is_signed);  // a copy keeps every bit, of NaNs too
+        TUTTI_UNROLL
+        for (std::uint32_t w = 0; w < words; ++w)  // a copy keeps every bit, of NaNs too
+            if (t.copies == 0) word[w] = finish_small<F>(sum[w], t.divide_by, is_signed);
         const Term* const sinks = sources + t.sources;
         TUTTI_ROLLED
         for (std::uint32_t m = 0; m < t.sinks; m += ahead) {
@@ -157,14 +198,27 @@ TUTTI_DEVICE Outcome reduce_small(const Term* sources, const SmallTask& t, bool 
                 if (m + j < t.sinks) its[j] = load_term(sinks + m + j);
             TUTTI_UNROLL
             for (std::uint32_t j = 0; j < ahead; ++j) {
-                if (its[j].flag != 0) store_line(reinterpret_cast<Line*>(its[j].at + 2 * at), word, its[j].flag);
                 const bool wanted = t.copies == 0 || its[j].at != there;
-                if (m + j < t.sinks && its[j].flag == 0 && wanted)
-                    *reinterpret_cast<std::uint64_t*>(its[j].at + at) = word;
+                TUTTI_UNROLL
+                for (std::uint32_t w = 0; w < words; ++w) {
+                    const bool is = w == 0 || at[w] < t.whole;
+                    if (its[j].flag != 0 && is)
+                        store_line(reinterpret_cast<Line*>(its[j].at + 2 * at[w]), word[w], its[j].flag);
+                    if (m + j < t.sinks && its[j].flag == 0 && wanted && is)
+                        *reinterpret_cast<std::uint64_t*>(its[j].at + at[w]) = word[w];
+                }
             }
         }
     }
     return Outcome::met;
+}
+
+/// Where a thread has several words. A round trip takes as long for several as for one. Once for all operations: the
+/// code would be too long.
+template <class F>
+TUTTI_DEVICE_APART Outcome reduce_wide(ReduceOp op, const Term* sources, SmallTask t, bool is_signed, Limits limits) {
+    Early none;
+    return reduce_rounds < F, 2, F::lanes == 8 ? 2 : 4 > (op, sources, t, is_signed, none, limits);
 }
 
 }  // namespace detail
@@ -220,10 +274,11 @@ class Small {
             if (i < operands) at = job_.at[i], kind = job_.kind[i];
             if (i < connections) number = job_.numbers[i];
             Line* lines = nullptr;
-            std::uint32_t message = 0;
+            std::uint32_t message = 0, stride = 0;
             if (i < operands && kind != 0) {
                 const End& its = end(static_cast<std::uint32_t>(at));
                 lines = its.lines;
+                stride = its.line_stride;
                 message = its.next + kind - 1;
             }
             Fifo* fifo = nullptr;
@@ -238,7 +293,7 @@ class Small {
             if (i < operands) {
                 s_.terms[i] = {reinterpret_cast<std::byte*>(at + channel_ * job_.tile), 0};
                 if (kind != 0)
-                    s_.terms[i] = {reinterpret_cast<std::byte*>(lines + message % line_depth * lines_per_message),
+                    s_.terms[i] = {reinterpret_cast<std::byte*>(lines + message % line_depth * stride),
                                    2 * message + 1};
             }
             if (i < connections) {
@@ -307,13 +362,19 @@ class Small {
         for (std::uint32_t i = 0; i < job_.step_count; ++i) {
             const SmallTask t = s_.tasks[i];
             const Term* const sources = s_.terms + t.first;
-            Outcome outcome = detail::reduce_small<F, op>(sources, t, job_.is_signed != 0, early_, limits_);
+            Outcome outcome = Outcome::met;
+            if (t.whole > 8 * threads()) {
+                outcome = detail::reduce_wide<F>(op, sources, t, job_.is_signed != 0, limits_);
+                early_.is = false;
+            } else {
+                outcome = detail::reduce_rounds<F, 4, 1>(op, sources, t, job_.is_signed != 0, early_, limits_);
+            }
             if (t.whole < t.bytes && outcome == Outcome::met) outcome = rest<op>(sources, t);
             if (outcome != Outcome::met) return {outcome, i};
         }
         return {Outcome::met, 0};
     }
-    /// The words of a step that reduce_small() leaves. Each thread has the same ones in every step, as there.
+    /// The words of a step that reduce_rounds() leaves. Each thread has the same ones in every step, as there.
     template <ReduceOp op>
     TUTTI_DEVICE Outcome rest(const Term* sources, const SmallTask& t) {
         Outcome outcome = Outcome::met;
