@@ -57,12 +57,7 @@ class Cuda : public WithVirtualMemory {
 
     /// The UUID of the MIG instance, if the GPU has any.
     Uuid uuid(int device) const override {
-        static const auto uuid_of = driver_function<decltype(&cuDeviceGetUuid_v2)>("cuDeviceGetUuid");
-        static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
-        CUdevice its = 0;
-        CUuuid found;
-        if (number(&its, device) != CUDA_SUCCESS || uuid_of(&found, its) != CUDA_SUCCESS)
-            fail(tuttiUnhandledCudaError, "GPU %d has no UUID", device);
+        const CUuuid found = uuid_of(device);
         Uuid uuid;
         static_assert(sizeof uuid == sizeof found.bytes);
         std::memcpy(uuid.data(), found.bytes, sizeof uuid);

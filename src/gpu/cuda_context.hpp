@@ -28,6 +28,16 @@ Function driver_function(const char* name, [[maybe_unused]] unsigned version = 1
     return reinterpret_cast<Function>(function);
 }
 
+inline CUuuid uuid_of(int device) {
+    static const auto number = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
+    static const auto get = driver_function<decltype(&cuDeviceGetUuid_v2)>("cuDeviceGetUuid");
+    CUdevice its = 0;
+    CUuuid found;
+    if (number(&its, device) != CUDA_SUCCESS || get(&found, its) != CUDA_SUCCESS)
+        fail(tuttiUnhandledCudaError, "GPU %d has no UUID", device);
+    return found;
+}
+
 /// The device's primary context, which the runtime uses, too. It is retained until the process ends.
 inline CUcontext context_of(int device) {
     static std::atomic<CUcontext> known[device_limit];
