@@ -54,7 +54,7 @@ void JsonReport::config(const Options& o, int version, const std::vector<Device>
     config["unalign"] = o.unalign;
     config["blocking_collectives"] = o.blocking;
     config["parallel_init"] = o.parallel_init;
-    config["memory"] = o.registered ? "registered" : o.mapped ? "mapped" : "private";
+    config["memory"] = o.windows ? "windows" : o.registered ? "registered" : o.mapped ? "mapped" : "private";
     config["algorithm"] = o.algorithm;
     config["transport"] = o.transport;
     config["devices"] = Json::array();

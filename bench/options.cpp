@@ -83,12 +83,13 @@ void add_nccl_options(CLI::App& app, Options& o, Texts& t) {
     app.add_option("-I,--per_iter_timing", o.per_iteration, "append min, max, p99, variation of the iterations (0)");
     app.add_option("-K,--per_iter_skip", o.skip_iterations, "first iterations that -I leaves out (0)")
         ->check(not_negative);
-    app.add_option("-R,--local_register", t.registration, "1 or 2: register the buffers; --memory registered");
+    app.add_option("-R,--local_register", t.registration,
+                   "1: register the buffers; 2: as symmetric windows on GPUs; --memory registered");
     app.add_option("-u,--unalign", o.unalign, "start the buffers so many elements past alignment (0)")
         ->check(CLI::Range(0, 4096));
     app.add_option("-M,--memory_report", o.memory_report, "print the processes' memory at the end (0)");
     app.add_option("-J,--output_file,--json", o.json, "write the results to this file too; never overwrites");
-    app.add_option("-x,--cta_policy", t.cta_policy, "ignored: CPU ranks have no CTAs");
+    app.add_option("-x,--cta_policy", t.cta_policy, "2: copy engines run what they can, in windows of -R 2 (0)");
     app.add_option("-D,--device_implementation", t.device_api, "refused: CPU ranks have no device kernels");
     app.add_option("-V,--device_cta_count", t.device_ctas, "ignored: CPU ranks have no CTAs");
 }
@@ -151,12 +152,14 @@ void interpret(Options& o, const Texts& t) {
     if (!o.rival.empty() && (o.per_iteration || o.error || o.checksum))
         throw Invalid("--vs", "a race has no columns for -I, --error and --checksum");
     if (t.device_api != 0) throw Invalid("--device_implementation", "CPU ranks have no device kernels");
-    if (t.cta_policy != 0) o.notes.push_back("-x ignored: CPU ranks have no CTAs");
+    o.cta_policy = in_range("--cta_policy", t.cta_policy, 2, "");
+    if (t.cta_policy != 0 && t.device != "cuda") o.notes.push_back("-x ignored: CPU ranks have no CTAs");
     if (t.device_ctas != 0) o.notes.push_back("-V ignored: CPU ranks have no CTAs");
     if (t.memory != "private" && t.memory != "mapped" && t.memory != "registered")
         throw Invalid("--memory", "unknown kind '" + t.memory + "'; known: private mapped registered");
     o.mapped = t.memory == "mapped";
     o.registered = t.memory == "registered" || in_range("--local_register", t.registration, 2, "") != 0;
+    o.windows = t.registration == 2 && t.device == "cuda";
     if (o.blocking && o.null_stream)
         o.notes.push_back("-z 1 adds a barrier only: on the null stream every operation has finished when it returns");
     if (t.device != "cpu" && t.device != "cuda" && t.device != "mixed")

@@ -53,6 +53,8 @@ struct Options {
     double min_bandwidth = -1;
     bool mapped = false;
     bool registered = false;
+    bool windows = false;        // registered as symmetric windows
+    int cta_policy = 0;          // as tuttiConfig_t
     std::string device = "cpu";  // as given
     int devices = 0;             // CUDA devices to use in turn; 0: CPU ranks
     bool mixed = false;          // rank 0 is on the CPU all the same

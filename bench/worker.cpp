@@ -59,18 +59,36 @@ Worker::Worker(World& world, const Options& options, const Collective& collectiv
                             {tuttiSum, tuttiSum},
                             Buffer(bytes, options.mapped, device),
                             Buffer(bytes, options.mapped, device),
+                            {},
                             {}});
-        if (!options.registered) continue;
-        Member& member = members_.back();
-        for (Buffer* buffer : {&member.send, &member.receive})
-            expect(tuttiCommRegister(comm, buffer->data(), buffer->size(), &member.registrations.emplace_back()), comm,
-                   member.rank);
+    }
+    if (options.registered) register_buffers();
+}
+
+/// All ranks register windows together.
+void Worker::register_buffers() {
+    for (Buffer Member::*const side : {&Member::send, &Member::receive}) {
+        expect(tuttiGroupStart(), nullptr, -1);
+        for (Member& member : members_) {
+            Buffer& buffer = member.*side;
+            const tuttiComm_t comm = member.comms[0];
+            member.windows.reserve(2);  // the handles are there when the group ends
+            const tuttiResult_t result =
+                options_.windows
+                    ? tuttiCommWindowRegister(comm, buffer.data(), buffer.size(), &member.windows.emplace_back(),
+                                              TUTTI_WIN_BEST_EFFORT | TUTTI_WIN_COLL_SYMMETRIC)
+                    : tuttiCommRegister(comm, buffer.data(), buffer.size(), &member.registrations.emplace_back());
+            expect(result, comm, member.rank);
+        }
+        expect(tuttiGroupEnd(), nullptr, -1);
     }
 }
 
 Worker::~Worker() {
-    for (const Member& member : members_)
+    for (const Member& member : members_) {
         for (void* registration : member.registrations) tuttiCommDeregister(member.comms[0], registration);
+        for (const tuttiWindow_t window : member.windows) tuttiCommWindowDeregister(member.comms[0], window);
+    }
     for (const Member* member : streams())
         if (member->device >= 0)
             cuda::destroy_stream(member->device, member->stream);

@@ -34,7 +34,8 @@ class Worker {
         tuttiRedOp_t ops[2];
         Buffer send;
         Buffer receive;
-        std::vector<void*> registrations;  // of tuttiCommRegister
+        std::vector<void*> registrations;    // of tuttiCommRegister
+        std::vector<tuttiWindow_t> windows;  // in their place
     };
 
     /// What a row's messages look like.
@@ -46,6 +47,7 @@ class Worker {
         std::size_t bytes;  // of the larger side: the size that is printed, and the shift from operation to operation
     };
 
+    void register_buffers();
     void run_all_roots(tuttiDataType_t type, Op op);
     void run_sizes(tuttiDataType_t type, Op op, int root);
     Row row_of(std::size_t bytes, tuttiDataType_t type, Op op, int root) const;

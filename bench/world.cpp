@@ -69,7 +69,7 @@ void World::make_communicators() {
         return;
     }
     const bool configured = options.reproducible || !options.algorithm.empty() || !options.transport.empty() ||
-                            options.timeout_seconds > 0 || options.threads_per_rank > 0;
+                            options.timeout_seconds > 0 || options.threads_per_rank > 0 || options.cta_policy > 0;
     if (processes_ == 1 && !configured && !options.parallel_init) {
         std::vector<int> devices;
         for (int i = 0; i < local_ranks_; ++i) devices.push_back(device_of(i));
@@ -98,6 +98,7 @@ tuttiConfig_t World::config(int rank) const {
     configuration.blocking = 1;  // whatever NCCL_COMM_BLOCKING says
     if (options_.reproducible) configuration.reproducible = 1;
     if (options_.threads_per_rank > 0) configuration.threads = options_.threads_per_rank;
+    if (options_.cta_policy > 0) configuration.ctaPolicy = options_.cta_policy;
     if (rank >= 0 && options_.on_gpu(rank)) configuration.device = device_of(rank);
     return configuration;
 }

@@ -70,6 +70,10 @@ def correctness(check):
             check.perf(f"{collective} {n} processes", collective, "processes", n, SIZES, 60)
     for collective in ("all_reduce", "all_gather"):  # by reference
         check.perf(f"{collective} 2 processes, registered", collective, "processes", 2, SIZES + ["-R", "1"], 60)
+    for collective in ("all_gather", "alltoall"):
+        for kind in ("threads", "processes"):
+            check.perf(f"{collective} 2 {kind}, by copy engines", collective, kind, 2,
+                       SIZES + ["-R", "2", "-x", "2"], 60)
     driven_otherwise(check)
     through_host(check)
     training(check)

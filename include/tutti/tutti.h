@@ -181,7 +181,21 @@ typedef struct {
     tuttiParallel_t parallel; /* lends these threads. NULL (default): the library starts all but the calling
                                  one, and they sleep between calls */
     void* parallelContext;    /* passed to parallel */
+    int ctaPolicy; /* TUTTI_CTA_POLICY_ZERO: copy engines run what they can, see below; kernels do with any other */
 } tuttiConfig_t;
+
+/* Copy engines. If all ranks ask for TUTTI_CTA_POLICY_ZERO, all are on GPUs that p2p joins, and the buffers of an
+ * all-gather or an all-to-all lie in windows of TUTTI_WIN_COLL_SYMMETRIC, the GPUs' copy engines move the data,
+ * whatever config.algorithm says. Kernels of one warp wait for the other ranks, before the copies and after them;
+ * multiprocessors are free for other work meanwhile. An all-gather is in place on all ranks, or on none. All else runs
+ * as without it, and values but these three are refused.
+ *
+ * Copies can't be taken back. If the communicator fails before its streams have come to a call that was enqueued, its
+ * copies read the other ranks' windows all the same (they write only to the own one). So where ranks are threads of one
+ * process, synchronize the streams of all of them before memory of windows is freed after a failure. */
+#define TUTTI_CTA_POLICY_DEFAULT 0
+#define TUTTI_CTA_POLICY_EFFICIENCY 1
+#define TUTTI_CTA_POLICY_ZERO 2
 
 #define TUTTI_DEVICE_CPU (-1)
 #define TUTTI_DEVICE_CURRENT (-2)
@@ -191,7 +205,7 @@ typedef struct {
     {                                                                                                     \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT,  \
             TUTTI_UNDEF_INT, NULL, NULL, NULL, TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, {TUTTI_UNDEF_INT}, NULL, \
-            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL, NULL                                                  \
+            TUTTI_UNDEF_INT, TUTTI_UNDEF_INT, NULL, NULL, TUTTI_UNDEF_INT                                 \
     }
 
 /* Makes an id for tuttiCommInitRank. The ranks meet in the calling process, which must live until all have joined. If a

@@ -43,6 +43,9 @@ constexpr Variable table[] = {
      "in it go through slots between GPUs of a process."},
     {"TUTTI_GPU_MULTICAST", "1",
      "0: windows of virtual memory have no addresses of multicast (NVLink SHARP), also where GPUs and driver could."},
+    {"TUTTI_CTA_POLICY", "0",
+     "2: on GPUs that reach each other, copy engines run all-gathers and all-to-alls whose buffers lie in windows of "
+     "TUTTI_WIN_COLL_SYMMETRIC (docs/performance-gpu.md), if all ranks ask for it. 0, 1: kernels do."},
     {"TUTTI_LAUNCH_ORDER_IMPLICIT", "0",
      "1: work of this process's communicators on one GPU runs in the order in which it was launched. Applies to "
      "communicators of which one rank of the process is on that GPU."},
@@ -114,6 +117,7 @@ constexpr Variable table[] = {
     {"NCCL_ALGO", "", "As TUTTI_ALGO, in NCCL's words: Ring, Tree, PAT and NVLS; other names are dropped."},
     {"NCCL_COMM_ID", "", "`host:port`: the rendezvous of all unique ids, so that every process may make its own id."},
     {"NCCL_COMM_BLOCKING", "1", "0: communicators are made in the background unless config.blocking is set."},
+    {"NCCL_CTA_POLICY", "", "As TUTTI_CTA_POLICY, or in words: DEFAULT, EFFICIENCY, ZERO, several with |."},
     {"NCCL_HOSTID", "", "As TUTTI_HOSTID."},
     {"NCCL_NVLS_ENABLE", "", "As TUTTI_GPU_MULTICAST; 2 counts as 1."},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "", "As TUTTI_LAUNCH_ORDER_IMPLICIT."},
@@ -187,6 +191,13 @@ Protection read_protection() {
     if (word == "1") return Protection::encrypted;
     if (word == "mac") return Protection::mac;
     fail(tuttiInvalidUsage, "environment variable TUTTI_ENCRYPT is '%s'; 0, 1 or mac was expected", word.c_str());
+}
+
+/// Whether TUTTI_CTA_POLICY or, if that is not set, NCCL_CTA_POLICY asks for copy engines.
+bool read_zero_cta() {
+    if (environment("TUTTI_CTA_POLICY")) return read_int("TUTTI_CTA_POLICY", 0, 2) == 2;
+    const std::string theirs = read_text("NCCL_CTA_POLICY");
+    return theirs == "2" || theirs == "3" || theirs.find("ZERO") != std::string::npos;
 }
 
 std::vector<std::string> split(const std::string& text, char at) {
@@ -277,6 +288,7 @@ Config read_config() {
     c.gpu_small = read_int("TUTTI_GPU_SMALL", 0, 1) == 1;
     c.gpu_virtual = read_int("TUTTI_GPU_VIRTUAL", 0, 1) == 1;
     c.gpu_multicast = read_int("TUTTI_GPU_MULTICAST", 0, 1, "NCCL_NVLS_ENABLE", 0, 2) != 0;
+    c.zero_cta = read_zero_cta();
     c.launch_order_implicit = read_int("TUTTI_LAUNCH_ORDER_IMPLICIT", 0, 1, "NCCL_LAUNCH_ORDER_IMPLICIT", 0, 1) == 1;
     c.tuning = read_text("TUTTI_TUNING");
     c.cache_directory = read_text("XDG_CACHE_HOME");

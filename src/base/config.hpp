@@ -60,6 +60,7 @@ struct Config {
     bool gpu_small;               // small messages have a kernel of their own
     bool gpu_virtual;             // memory of tuttiMemAllocDevice is virtual memory
     bool gpu_multicast;           // windows of virtual memory have addresses of multicast
+    bool zero_cta;                // copy engines run what they can
     bool launch_order_implicit;   // kernels of all communicators run in launch order
     std::string tuning;           // a file's name or "none"; empty: the cache directory's
     std::string cache_directory;  // the user's; empty if there is none

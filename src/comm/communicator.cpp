@@ -107,6 +107,18 @@ gpu::Job Communicator::gpu_job(Operation o, void* stream) {
     return gpu_->job(o, plan.job, call, program, options_.timeout, stream);
 }
 
+gpu::Meeting Communicator::gpu_meeting(const Operation& o, std::uint32_t signature) {
+    for (Rank peer = 0; peer < ranks(); ++peer)
+        if (peer != rank()) link_for_texts(peer);
+    Call call;
+    call.signature = signature;
+    call.collective = o.collective;
+    call.type = o.type;
+    call.count = o.count;
+    announce(o, call);
+    return gpu_->meeting(call, options_.timeout);
+}
+
 HostExecution& Communicator::start_on_host(const Operation& o) {
     TUTTI_ASSERT(o.collective == Collective::all_to_all);
     if (!on_host_) {

@@ -86,6 +86,9 @@ class Communicator {
     /// The same for a collective that goes by multicast; nullopt if this one does not. All ranks conclude the same.
     std::optional<gpu::MulticastJob> multicast_job(const Operation& operation);
 
+    /// For a call of that signature that copy engines run: this rank's part of its meetings. The caller sets `begins`.
+    gpu::Meeting gpu_meeting(const Operation& operation, std::uint32_t signature);
+
     /// Most memory that the communicator's connections may use, in bytes.
     std::size_t memory() const { return connections_.memory() + (gpu_ ? gpu_->memory() : 0); }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/caught.hpp"
+#include "comm/copy_engine.hpp"
 #include "comm/gpu_one_sided.hpp"
 #include "plan/pieces.hpp"
 
@@ -31,14 +32,17 @@ struct Ready {
     Admission turn;
     gpu::Job job{};  // by multicast: only its number of channels, which are blocks
     std::optional<gpu::MulticastJob> multicast = std::nullopt;  // it goes that way
-    bool copies = false;            // a plain copy (one rank, or to itself): needs no kernel
-    void* sender_stream = nullptr;  // for a receive from itself: the send's stream
+    std::optional<gpu::Meeting> meeting = std::nullopt;         // the ranks meet; of the job only the channel counts
+    bool copies = false;                                        // needs no kernel
+    std::vector<Copy> list{};                                   // what it then copies
+    void* sender_stream = nullptr;                              // for a receive from itself: the send's stream
 };
 
 bool is_to_itself(const Communicator& comm, const Operation& o) {
     return o.is_pair() && o.root == comm.rank();
 }
 
+/// One rank, or to itself.
 bool is_plain_copy(const Communicator& comm, const Operation& o) {
     return is_to_itself(comm, o) ||
            (comm.ranks() == 1 && !o.premultiply && !o.average && (o.input != nullptr || o.count == 0));
@@ -71,27 +75,6 @@ class Turns {
     std::vector<Communicator*> comms_;
     std::vector<Reservation> turns_;
 };
-
-/// Enqueues a plain copy.
-void copy(const Ready& r) {
-    GpuSide& side = *r.comm->gpu();
-    gpu::Gpus& gpus = side.gpus();
-    void* event = nullptr;
-    const auto follow = [&](void* first, void* second) {
-        if (first == second) return;
-        gpus.mark(side.device(), event, first);
-        gpus.follow(side.device(), event, second);
-    };
-    follow(r.sender_stream, r.stream);
-    if (r.operation.input != r.operation.output) {
-        side.before_launch(r.stream);
-        gpus.copy(side.device(), r.operation.output, r.operation.input, r.operation.count * size_of(r.operation.type),
-                  r.stream);
-        side.after_launch(r.stream);
-    }
-    follow(r.stream, r.sender_stream);
-    if (event != nullptr) gpus.drop(side.device(), event);
-}
 
 /// Operations that run at the same time: no rank has more blocks than its share, and all communicators together have no
 /// more than the device.
@@ -217,9 +200,11 @@ class Wave {
     /// The wave's jobs in as few launches as possible. Launches that wait for each other must not share a stream, so
     /// each has one of its own.
     std::vector<Kernel> kernels() {
-        std::map<std::tuple<int, bool, DataType>, std::vector<Ready*>> alike;
+        std::map<std::tuple<int, bool, bool, DataType>, std::vector<Ready*>> alike;
         for (Ready* r : members_)
-            if (!r->copies) alike[{r->comm->gpu()->device(), r->multicast.has_value(), r->operation.type}].push_back(r);
+            if (!r->copies)
+                alike[{r->comm->gpu()->device(), r->multicast.has_value(), r->meeting.has_value(), r->operation.type}]
+                    .push_back(r);
         std::vector<Kernel> kernels;
         std::map<int, std::vector<void*>> taken;  // by device
         std::size_t spares = 0;
@@ -244,7 +229,7 @@ class Wave {
 
     void enqueue(Orders& orders, bool& begun) {
         for (Ready* r : members_)
-            if (r->copies) copy(*r), begun = true;
+            if (r->copies) copy(*r->comm->gpu(), r->list, r->stream, r->sender_stream), begun = true;
         const std::vector<Kernel> all = kernels();
         if (all.empty()) return;
         gpu::Gpus& gpus = all.front().jobs.front()->comm->gpu()->gpus();
@@ -301,6 +286,11 @@ class Wave {
             return gpus.run(kernel.device(), *multicast, kernel.stream);
         const DataType type = kernel.jobs.front()->operation.type;
         const auto count = static_cast<unsigned>(kernel.jobs.size());
+        if (kernel.jobs.front()->meeting) {
+            gpu::MeetingLaunch launch{};
+            for (const Ready* r : kernel.jobs) launch.jobs[launch.count++] = *r->meeting;
+            return gpus.run(kernel.device(), launch, kernel.stream);
+        }
         if (count <= gpu::small_jobs && gpus.has_small() &&
             std::ranges::all_of(kernel.jobs, [](const Ready* r) { return gpu::is_small(r->job); })) {
             gpu::SmallLaunch launch{};
@@ -339,12 +329,25 @@ bool copy_alone(const Issued& call) {
     const Operation& o = call.operation;
     if (o.one_sided != nullptr || o.rows != nullptr || o.is_pair() || !is_plain_copy(*call.comm, o)) return false;
     check(call);
-    copy({.comm = call.comm.get(),
-          .stream = call.gpu_stream,
-          .operation = o,
-          .turn = {},
-          .sender_stream = call.gpu_stream});
+    copy(*call.comm->gpu(), plain_copy(o), call.gpu_stream, call.gpu_stream);
     return true;
+}
+
+/// Adds what copy engines run, as three operations: the ranks meet, copy, and meet again.
+template <class Add>
+void add_copies(CopyCall call, Add&& add) {
+    Ready* r = &add();
+    gpu::Meeting meeting = r->comm->gpu_meeting(r->operation, call.signature);
+    const auto meet = [&](Ready& its, std::uint32_t begins) {
+        meeting.begins = begins;
+        its.meeting = meeting;
+        its.job.channels = gpu::Meeting::channels;
+    };
+    meet(*r, 1);
+    r = &add();
+    r->copies = true;
+    r->list = std::move(call.copies);
+    meet(add(), 0);
 }
 
 /// Checks and plans the calls. Returns what to launch; one-sided calls go to `one_sided` instead.
@@ -364,11 +367,19 @@ std::vector<Ready> prepare(std::span<const Issued> calls, std::uint64_t group, O
         if (!call.operation.is_pair()) comm.gpu()->check_mates(call.gpu_stream, group);
         const int tenant = tenants.try_emplace(comm.gpu()->tenant(), static_cast<int>(tenants.size())).first->second;
         for (const Operation& o : pieces_of(call.operation, comm.rank(), comm.ranks())) {
-            const std::size_t number = in_queue[{&comm, o.queue()}]++;
-            ready.push_back({&comm, call.gpu_stream, o, {number, round_of(comm, o), tenant}});
-            Ready& r = ready.back();
+            const auto add = [&]() -> Ready& {
+                const std::size_t number = in_queue[{&comm, o.queue()}]++;
+                ready.push_back({&comm, call.gpu_stream, o, {number, round_of(comm, o), tenant}});
+                ready.back().sender_stream = is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream;
+                return ready.back();
+            };
+            if (std::optional<CopyCall> copied = copy_call_of(comm, o)) {
+                add_copies(std::move(*copied), add);
+                continue;
+            }
+            Ready& r = add();
             r.copies = is_plain_copy(comm, o);
-            r.sender_stream = is_to_itself(comm, call.operation) ? call.sender_stream : call.gpu_stream;
+            if (r.copies) r.list = plain_copy(o);
             if (r.copies) continue;
             r.multicast = comm.multicast_job(o);
             if (r.multicast)

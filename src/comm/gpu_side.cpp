@@ -46,6 +46,7 @@ void GpuSide::connect(Session& session, const gpu::Places& places, const gpu::Bu
     warn_of_turns(places, self);
     ends_ = std::make_unique<gpu::Ends>(arena_, self, places, neighbours_->meet(session, places, deadline));
     neighbours_->borrow_through(*ends_, places);
+    neighbours_->borrowers().keep_while([this] { return launches_.busy(); });
     pool_ = std::make_unique<gpu::Pool>(gpus_, device_, pool_bytes);
     if (!budget.through_host) boards_.emplace(gpus_, device_, *ends_, self, places, control_, neighbours_->lender());
 }
@@ -232,6 +233,14 @@ gpu::Put GpuSide::put(const OneSided& o) {
     return put;
 }
 
+gpu::Meeting GpuSide::meeting(const Call& call, std::chrono::milliseconds timeout) {
+    copies_ = true;
+    gpu::Meeting meeting = boards_->meeting(timeout);
+    meeting.signature = call.signature;
+    meeting.call = calls_.add(call);
+    return meeting;
+}
+
 /// Whether messages can name lent memory at all. If not, kernels need not look in peers' memory, message by message.
 bool GpuSide::knows_loans(const gpu::Job& job) {
     return job.input.region != 0 || job.output.region != 0 || neighbours_->borrowers().have_any();
@@ -251,9 +260,8 @@ void GpuSide::leave_engine(Engine* engine, void* stream) {
 void GpuSide::after_launch(void* stream, Engine* engine) {
     launches_.after_launch(stream);
     if (mates_.tenant) mates_.tenant->launched(mates_.seat, launches_.event());
-    if (engine == nullptr || gpus_.capturing(stream)) return;
-    launches_.watch();
-    engine->launched();
+    if (copies_ || (engine != nullptr && !gpus_.capturing(stream))) launches_.watch();
+    if (engine != nullptr && !gpus_.capturing(stream)) engine->launched();
 }
 
 void GpuSide::abort() {

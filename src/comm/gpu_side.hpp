@@ -83,6 +83,8 @@ class GpuSide {
     gpu::Boards& boards() { return *boards_; }
     /// What to launch for a put, a get or a signal. Throws if its buffer is not of this device.
     gpu::Put put(const OneSided& operation);
+    /// This rank's part of the meetings of a call. The caller sets `begins`.
+    gpu::Meeting meeting(const Call& call, std::chrono::milliseconds timeout);
 
     /// Call these around each launch on `stream`, to keep a communicator's operations in order (launch_sequence.hpp).
     /// engine: the one to serve while kernels run; nullptr if there is none or it has nothing to do. In a graph,
@@ -91,7 +93,7 @@ class GpuSide {
     void before_launch(void* stream, Engine* engine = nullptr);
     void after_launch(void* stream, Engine* engine = nullptr);
     void leave_engine(Engine* engine, void* stream);
-    /// Whether kernels of calls that the engine serves are still running. Any thread; does not wait.
+    /// Whether kernels that the engine serves still run, or calls that copy others' memory. Any thread; does not wait.
     bool busy() const noexcept { return launches_.busy(); }
 
     /// A stream of its own, for kernels that must run at the same time but can't share a launch or a user's stream.
@@ -141,6 +143,7 @@ class GpuSide {
     } mates_;                     // the communicator's ranks that are threads of this process on this device
     std::vector<void*> spare_streams_;
     RecentCalls calls_;
+    bool copies_ = false;  // copies of the others' memory have been enqueued, or captured
     LaunchSequence launches_;
 };
 

@@ -146,11 +146,12 @@ void Windows::make_multicast(Window& window, const std::vector<Told>& all, const
             window.no_multicast.c_str());
 }
 
-/// Adds the window to symmetric_ if all ranks have promised it and messages can refer to all parts, and to
-/// with_multicast_ if it has that. All ranks decide alike.
+/// If all ranks have promised it, adds the window to promised_, to symmetric_ if messages can refer to all parts, and
+/// to with_multicast_ if it has that. All ranks decide alike.
 void Windows::keep_promise(const Window& window, void* buffer, const std::vector<Told>& all) {
     if (!std::ranges::all_of(all, [](const Told& told) { return told.symmetric == 1 && told.part.bytes > 0; })) return;
     const std::span mine(static_cast<const std::byte*>(buffer), window.parts[static_cast<std::size_t>(rank())].bytes);
+    promised_.add(window, mine);
     if (window.multicast) with_multicast_.add(window, mine);
     const gpu::Budget& budget = gpu_->budget();
     const bool good = std::ranges::all_of(all, [&](const Told& told) {

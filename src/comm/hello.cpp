@@ -28,6 +28,7 @@ const char* wrong_field(const Hello& h) {
     if (h.gpu.device < -1 || h.gpu.blocks < 0 || h.gpu.shareable < 0 || h.gpu.shareable > 1) return "its GPU";
     if (h.fences > 1) return "whether it allows fences";
     if (h.faulty > 1) return "whether its links are faulty";
+    if (h.zero_cta > 1) return "whether it asks for copy engines";
     if (h.cache_bytes > most_cache || h.core_cache_bytes > most_cache) return "the size of its caches";
     if (h.threads < 1 || h.threads > collective_channels) return "the number of its threads";
     if (h.place < -1 || h.place > INT32_MAX) return "its place on its host";
@@ -96,6 +97,7 @@ void Census::add(const Hello& h) {
         cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning, paths = h.paths;
     if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
     if (h.paths != paths && other_paths < 0) other_paths = static_cast<Rank>(infos.size());
+    if (h.zero_cta == 0 && other_policy < 0) other_policy = static_cast<Rank>(infos.size());
     while (h.gpu.device >= 0 && gpus.size() < infos.size()) gpus.push_back({});  // the CPU ranks before it
     if (h.gpu.device >= 0 || !gpus.empty()) gpus.push_back(h.gpu);
     infos.push_back(h.info);

@@ -30,6 +30,7 @@ struct Hello {
     std::uint64_t faulty;            // 1: faults are injected into its links
     std::int64_t place;              // Seat::place
     std::uint64_t threads;           // Options::threads
+    std::uint64_t zero_cta;          // 1: Options::zero_cta
     std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
 };
 
@@ -53,6 +54,7 @@ struct Census {
     int threads = 0;                                  // the fewest of any rank
     std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0, paths = 0;  // rank 0's
     bool all_fence = true, any_faulty = false;
+    Rank other_policy = -1;  // the first rank without Hello::zero_cta; -1: none
     Rank other_tuning = -1;  // the first rank whose tuning differs from rank 0's; -1: none
     Rank other_paths = -1;   // likewise for paths
 

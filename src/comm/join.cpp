@@ -85,6 +85,7 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.programs = own.hash();
     hello.faulty = !config().fault.empty();
     hello.threads = gpu != nullptr ? 1 : static_cast<std::uint64_t>(options.threads.number);
+    hello.zero_cta = options.zero_cta;
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
     for (const int core : cores_of_caller())
         if (static_cast<std::size_t>(core) < hello.cores.size()) hello.cores.set(static_cast<std::size_t>(core));
@@ -278,6 +279,11 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
       faults_(connections_, gpu_.get(), options_.timeout),
       windows_(connections_, faults_, gpu_.get(), options_.timeout, [this](const Operation& o) { run_one(*this, o); }),
       comparison_(connections_) {
+    if (options_.zero_cta && told.other_policy >= 0) {
+        log(Level::warn, "rank %d asks for TUTTI_CTA_POLICY_ZERO and rank %d does not: kernels run all collectives",
+            rank(), told.other_policy);
+        options_.zero_cta = false;
+    }
     const std::uint64_t host = host_id();
     const auto here = std::ranges::count(told.seats, host, &Seat::host);
     waiting_.all_fence = told.all_fence;

@@ -23,7 +23,8 @@ Options Options::from(const tuttiConfig_t* given) {
                     c.channels,
                     c.programs,
                     c.blocking,
-                    {c.threads}};
+                    {c.threads},
+                    c.zero_cta};
     if (given == nullptr) return options;
     tuttiConfig_t known = TUTTI_CONFIG_INITIALIZER;
     if (given->magic != TUTTI_CONFIG_MAGIC || given->size < offsetof(tuttiConfig_t, timeoutMs))
@@ -54,6 +55,11 @@ Options Options::from(const tuttiConfig_t* given) {
     if (known.commName != nullptr) options.name = known.commName;
     if (known.channels != TUTTI_UNDEF_INT) options.channels = up_to_channels("channels", known.channels);
     if (known.threads != TUTTI_UNDEF_INT) options.threads.number = up_to_channels("threads", known.threads);
+    if (known.ctaPolicy != TUTTI_UNDEF_INT) {
+        if (known.ctaPolicy < TUTTI_CTA_POLICY_DEFAULT || known.ctaPolicy > TUTTI_CTA_POLICY_ZERO)
+            fail(tuttiInvalidArgument, "config.ctaPolicy is %d; 0, 1 or 2 was expected", known.ctaPolicy);
+        options.zero_cta = known.ctaPolicy == TUTTI_CTA_POLICY_ZERO;
+    }
     options.threads.parallel = known.parallel;
     options.threads.context = known.parallelContext;
     if (known.programs != nullptr) options.programs = known.programs;

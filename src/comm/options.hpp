@@ -30,6 +30,7 @@ struct Options {
     std::string programs;  // files of user algorithms, separated by ':'
     bool blocking = true;  // functions that make or end communicators return only when that is done
     Threads threads;
+    bool zero_cta = false;  // copy engines run what they can; the same on all ranks once they have met
 
     /// config may be null. Throws tuttiInvalidArgument that names the field.
     static Options from(const tuttiConfig_t* config);

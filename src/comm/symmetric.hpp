@@ -1,5 +1,6 @@
 // Windows in which all ranks have promised to keep the buffers of their collectives (TUTTI_WIN_COLL_SYMMETRIC), on
-// GPUs. They tell a rank, before a call, what it can't know otherwise: that kernels can reach the other ranks' buffers.
+// GPUs. They tell a rank, before a call, what it can't know otherwise: where the other ranks' buffers are, and that
+// kernels can reach them.
 #pragma once
 
 #include <cstddef>

@@ -172,6 +172,7 @@ std::shared_ptr<const Window> Windows::open(void* buffer, std::size_t bytes, boo
 }
 
 void Windows::close(const Window& window) {
+    promised_.remove(window);
     symmetric_.remove(window);
     with_multicast_.remove(window);
     if (gpu_ != nullptr) gpu_->finish();  // this rank's puts use what it has mapped

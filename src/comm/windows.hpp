@@ -30,6 +30,7 @@ class Windows {
           gpu_(gpu),
           timeout_(timeout),
           run_(std::move(run)),
+          promised_(connections.ranks()),
           symmetric_(connections.ranks()),
           with_multicast_(connections.ranks()) {}
 
@@ -49,6 +50,8 @@ class Windows {
     const SymmetricWindows& symmetric() const { return symmetric_; }
 
     /// Those of them, and others, that have multicast.
+    /// All windows that all ranks have promised to use. They tell where the others' buffers are.
+    const SymmetricWindows& promised() const { return promised_; }
     const SymmetricWindows& with_multicast() const { return with_multicast_; }
 
     /// If `operation` is a get from a rank on another host: asks that rank for it, behind the gets before it. False if
@@ -94,7 +97,7 @@ class Windows {
     GpuSide* const gpu_;
     const std::chrono::milliseconds timeout_;
     const std::function<void(const Operation&)> run_;
-    SymmetricWindows symmetric_, with_multicast_;
+    SymmetricWindows promised_, symmetric_, with_multicast_;
     std::once_flag looked_for_obstacle_;
     std::string obstacle_;
     std::uint32_t last_key_ = 0;  // key of the last window opened

@@ -62,6 +62,21 @@ Wanted Boards::wanted(Rank peer, int signal, std::uint64_t count) const {
     return {count, peer, static_cast<std::uint16_t>(places_.seat(peer)), static_cast<std::uint16_t>(signal)};
 }
 
+Meeting Boards::meeting(std::chrono::milliseconds timeout) const {
+    const Layout layout{Places::seats(places_.ranks())};
+    const int seat = places_.seat(self_);
+    Meeting meeting{};
+    meeting.ends = ends_.all();
+    meeting.stride = static_cast<std::uint32_t>(channels_per_peer) * Ends::stride;
+    meeting.ranks = places_.ranks();
+    meeting.self = self_;
+    meeting.seat = static_cast<std::uint32_t>(seat);
+    meeting.board = layout.board() - layout.fifo(seat, 0);
+    meeting.control = control_;
+    meeting.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
+    return meeting;
+}
+
 Exposed Boards::expose(const void* memory, std::size_t bytes, bool here, Pointee* permitted) const {
     if (bytes == 0) return {};
     const Pointee p = gpus_.pointee(memory);

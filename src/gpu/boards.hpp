@@ -31,6 +31,8 @@ class Boards {
     static void share(Put& put, std::size_t bytes);  // sets bytes, and the number of blocks for them
     SignalWait wait(std::chrono::milliseconds timeout) const;
     Wanted wanted(Rank peer, int signal, std::uint64_t count) const;
+    /// This rank's part of a meeting. The caller sets signature, call and begins.
+    Meeting meeting(std::chrono::milliseconds timeout) const;
 
     /// Checks that peers can put to the memory, and lends it if some are in other processes. *permitted is then what
     /// was permitted to be lent, for the caller to forbid later, also if this throws. Throws tuttiInvalidArgument if

@@ -51,9 +51,20 @@ void Borrower::look() {
     if (all) changes_ = changes;
 }
 
+bool Borrower::is_wanted_back(std::uint32_t number) const {
+    const std::uint32_t turn = seen_[number].turn;
+    return turn != 0 && (*page_)->entries[number].turn.load(std::memory_order_acquire) != turn;
+}
+
+bool Borrower::is_wanted_back() const {
+    for (std::uint32_t k = 1; k < most_loans; ++k)
+        if (is_wanted_back(k)) return true;
+    return false;
+}
+
 void Borrower::give_back() {
     for (std::uint32_t k = 1; k < most_loans; ++k)
-        if (seen_[k].turn != 0 && (*page_)->entries[k].turn.load(std::memory_order_acquire) != seen_[k].turn) close(k);
+        if (is_wanted_back(k)) close(k);
 }
 
 std::byte* Borrower::open_now(Loan loan) {
@@ -162,13 +173,19 @@ void Borrowers::start() {
 void Borrowers::serve() {
     while (!ends_.load(std::memory_order_acquire)) {
         const std::uint32_t bell = own_.bell.load(std::memory_order_acquire);
-        {
-            const std::lock_guard lock(mutex_);
-            for (Borrower& b : all_) b.give_back();
-        }
+        const bool all = give_back();
         free_what_is_back();
-        futex_wait(own_.bell, bell, std::chrono::seconds(1));
+        futex_wait(own_.bell, bell, std::chrono::milliseconds(all ? 1000 : 1));
     }
+}
+
+/// False if some loans have to wait.
+bool Borrowers::give_back() {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::none_of(all_, [](const Borrower& b) { return b.is_wanted_back(); })) return true;
+    if (busy_ && busy_()) return false;
+    for (Borrower& b : all_) b.give_back();
+    return true;
 }
 
 }  // namespace tutti::gpu

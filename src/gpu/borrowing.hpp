@@ -1,6 +1,8 @@
 // What peers lend (gpu/lending.hpp), as opened on this rank's GPU.
 #pragma once
 
+#include <functional>
+
 #include "base/thread.hpp"
 #include "gpu/ledger.hpp"
 
@@ -24,6 +26,7 @@ class Borrower {
     void look();
     /// Closes the loans that the peer wants back.
     void give_back();
+    bool is_wanted_back() const;  // whether there are any such loans
     bool has_any() const { return open_ != 0; }
     bool has_news() const { return (*page_)->changes.load(std::memory_order_relaxed) != changes_; }
     Rank peer() const { return peer_; }
@@ -31,6 +34,7 @@ class Borrower {
     std::byte* open_now(Loan loan);
 
   private:
+    bool is_wanted_back(std::uint32_t number) const;
     void close(std::uint32_t number);
     std::byte* opened(const LendingPage::Entry& entry);
     bool open(std::uint32_t number, std::uint32_t turn);
@@ -62,6 +66,8 @@ class Borrowers {
     Borrowers(const Borrowers&) = delete;
 
     void add(Borrower borrower) { all_.push_back(std::move(borrower)); }  // before any other call
+    /// Nothing is given back while busy() holds: copies that are enqueued use it. Before any call but add().
+    void keep_while(std::function<bool()> busy) { busy_ = std::move(busy); }
     void look();
     bool have_any();
     std::byte* open_now(Rank peer, Loan loan);
@@ -69,8 +75,10 @@ class Borrowers {
   private:
     void serve();
     void start();
+    bool give_back();
 
     LendingPage& own_;
+    std::function<bool()> busy_;
     std::mutex mutex_;
     std::vector<Borrower> all_;
     Thread thread_;

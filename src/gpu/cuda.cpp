@@ -245,8 +245,10 @@ class Cuda : public WithVirtualMemory {
               "one-sided operations");
     }
     void run(int device, const MulticastJob& job, void* stream) override {
-        start(device, multicast_kernel(), dim3(job.blocks), multicast_threads, job, stream,
-              "a collective by multicast");
+        start(device, multicast_kernel(), dim3(job.blocks), multicast_threads, job, stream, "a multicast");
+    }
+    void run(int device, const MeetingLaunch& launch, void* stream) override {
+        start(device, meeting_kernel(), dim3(1, launch.count), meeting_threads, launch, stream, "a meeting");
     }
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override {
         const OnDevice on(device);
@@ -319,10 +321,7 @@ class Cuda : public WithVirtualMemory {
         const OnDevice on(device);
         const NotCaptured capture;
         const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
-        if (result == cudaErrorNotReady) {
-            cudaGetLastError();  // clear it: it is no error
-            return false;
-        }
+        if (result == cudaErrorNotReady) return cudaGetLastError(), false;  // clears it: it is no error
         check(result, "cudaEventQuery");
         return true;
     }
@@ -387,9 +386,8 @@ class Cuda : public WithVirtualMemory {
             for (const void* kernel :
                  {interpreter_of(static_cast<DataType>(type)), small_kernel_of(static_cast<DataType>(type))})
                 least = std::min(least, fit(kernel, block_threads));
-        fit(flat_kernel(), flat_threads);
-        fit(one_sided_kernel(), one_sided_threads);
-        fit(multicast_kernel(), multicast_threads);
+        fit(flat_kernel(), flat_threads), fit(one_sided_kernel(), one_sided_threads);
+        fit(multicast_kernel(), multicast_threads), fit(meeting_kernel(), meeting_threads);
         info.blocks = least * properties.multiProcessorCount;
         return info;
     }

@@ -15,6 +15,7 @@
 #include "gpu/memory_types.hpp"
 #include "gpu/multicast.hpp"
 #include "kernels/cuda/flat.hpp"
+#include "kernels/cuda/meeting.hpp"
 #include "kernels/cuda/multicast_plan.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/plan.hpp"
@@ -93,14 +94,14 @@ class Gpus {
     /// Launches the interpreter for `type`: `channels` blocks for each of the first `jobs` jobs of `launch`.
     virtual void launch(int device, DataType type, unsigned channels, unsigned jobs, const Launch& launch,
                         void* stream) = 0;
-    /// Launches the kernel of small messages likewise, with blocks of `threads`, up to those of the interpreter's.
-    /// has_small(): whether it is to be used.
+    /// Launches that of small messages likewise, by blocks of up to threads(). has_small(): whether it is to be used.
     virtual bool has_small() const = 0;
     virtual void run(int device, DataType type, unsigned channels, unsigned jobs, unsigned threads,
                      const SmallLaunch& launch, void* stream) = 0;
     virtual void run(int device, const Flat& task, void* stream) = 0;
     virtual void run(int device, const OneSidedTask& task, void* stream) = 0;
     virtual void run(int device, const MulticastJob& job, void* stream);
+    virtual void run(int device, const MeetingLaunch& launch, void* stream) = 0;
     virtual void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
     /// Enqueues a call of work(argument) on the host (cudaLaunchHostFunc). In a graph it runs at every launch. `work`

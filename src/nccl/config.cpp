@@ -37,6 +37,7 @@ constexpr Field fields[] = {
     FIELD(graphStreamOrdering, 23005, 0, 1),
 };
 #undef FIELD
+constexpr int cta_policy = 7;  // its index
 static_assert(sizeof(ncclConfig_t) == 96 && offsetof(ncclConfig_t, blocking) == 16 &&
               offsetof(ncclConfig_t, netName) == 32 && offsetof(ncclConfig_t, commName) == 48 &&
               offsetof(ncclConfig_t, numRmaCtx) == 84 && offsetof(ncclConfig_t, graphStreamOrdering) == 92);
@@ -77,6 +78,9 @@ bool read(const ncclConfig_t* given, tuttiConfig_t& config) {
     }
     static_assert(TUTTI_UNDEF_INT == NCCL_CONFIG_UNDEF_INT);
     config.blocking = value_of(fields[0], *given);
+    const int policy = value_of(fields[cta_policy], *given);
+    if (policy != NCCL_CONFIG_UNDEF_INT)
+        config.ctaPolicy = (policy & NCCL_CTA_POLICY_ZERO) != 0 ? TUTTI_CTA_POLICY_ZERO : TUTTI_CTA_POLICY_DEFAULT;
     if (given->version >= 22700 && given->size >= offsetof(ncclConfig_t, commName) + sizeof given->commName)
         config.commName = given->commName;
     return true;

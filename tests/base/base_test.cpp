@@ -208,6 +208,27 @@ TEST_CASE("how packets over InfiniBand go: Tutti's variables, for want of them N
     unsetenv("NCCL_IB_PCI_RELAXED_ORDERING");
 }
 
+TEST_CASE("copy engines are asked for by number, for want of it in NCCL's words") {
+    CHECK_FALSE(read_config().zero_cta);
+    for (const char* asks : {"2", "3", "ZERO", "NCCL_CTA_POLICY_ZERO", "EFFICIENCY|ZERO"}) {
+        setenv("NCCL_CTA_POLICY", asks, 1);
+        CHECK(read_config().zero_cta);
+        setenv("TUTTI_CTA_POLICY", "1", 1);
+        CHECK_FALSE(read_config().zero_cta);
+        unsetenv("TUTTI_CTA_POLICY");
+    }
+    for (const char* other : {"0", "1", "DEFAULT", "EFFICIENCY", "what"}) {
+        setenv("NCCL_CTA_POLICY", other, 1);
+        CHECK_FALSE(read_config().zero_cta);
+    }
+    setenv("TUTTI_CTA_POLICY", "2", 1);
+    CHECK(read_config().zero_cta);
+    setenv("TUTTI_CTA_POLICY", "3", 1);
+    CHECK_THROWS_AS(read_config(), Error);
+    unsetenv("TUTTI_CTA_POLICY");
+    unsetenv("NCCL_CTA_POLICY");
+}
+
 namespace {
 
 /// What config() says of GPUDirect where these three, and no other, are set.

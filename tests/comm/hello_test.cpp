@@ -95,6 +95,17 @@ TEST_CASE("a census of GPUs has all ranks in it, or none") {
     CHECK(mixed.all_fence);
 }
 
+TEST_CASE("a census knows the first rank that does not ask for copy engines") {
+    Census all, some;
+    Hello asks = some_hello(), other = some_hello();
+    asks.zero_cta = 1;
+    for (int i = 0; i < 2; ++i) all.add(asks), some.add(asks);
+    for (int i = 0; i < 2; ++i) some.add(other);
+    CHECK((all.other_policy == -1 && some.other_policy == 2));
+    asks.zero_cta = 2;
+    CHECK_THROWS_AS(hello_from(packed(asks), 1, 0), Error);
+}
+
 TEST_CASE("who knows other paths between hosts may have measured the same of itself, and the other way round") {
     Census told;
     Hello hello = some_hello();

@@ -18,10 +18,11 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src" / "kernels" / "cud
 
 REGISTERS = 65536  # of a multiprocessor, given to warps by 256
 THREADS = {"interpret": ("plan.hpp", "block_threads"), "small": ("plan.hpp", "block_threads"),
-           "one_sided": ("one_sided.hpp", "one_sided_threads"),
+           "one_sided": ("one_sided.hpp", "one_sided_threads"), "meeting": ("meeting.hpp", "meeting_threads"),
            "multicast": ("multicast_plan.hpp", "multicast_threads"), "flat": ("flat.hpp", "flat_threads")}
-STACK = {"interpret": 0, "small": 0, "one_sided": 0, "multicast": 0, "flat": 64}  # bytes of a thread
-CODE = {"interpret": 540_000, "small": 135_000, "one_sided": 24_000, "multicast": 60_000,
+STACK = {"interpret": 0, "small": 0, "one_sided": 0, "meeting": 0, "multicast": 0, "flat": 64}  # bytes of a thread
+CODE = {"interpret": 540_000, "small": 135_000, "one_sided": 24_000, "meeting": 8_000,
+        "multicast": 60_000,
         "flat": 260_000}  # bytes of a kernel
 FP32_CODE = {"interpret": 180_000, "small": 84_000}
 
@@ -72,6 +73,9 @@ class Resources(unittest.TestCase):
             warp = (its["REG"] * 32 + 255) // 256 * 256
             self.assertLessEqual(warp * threads // 32, REGISTERS, its)
 
+    def test_a_meeting_finds_room_beside_other_kernels(self):
+        self.assertLessEqual([its["REG"] for its in resources("meeting").values()], [40])
+
     def test_frames_are_empty(self):
         for name, its in self.each():
             self.assertLessEqual(its["STACK"], STACK[name], its)
@@ -79,7 +83,7 @@ class Resources(unittest.TestCase):
 
     def test_every_type_has_its_kernel(self):
         self.assertEqual({name: len(resources(name)) for name in OBJECTS},
-                         {"interpret": 9, "small": 9, "one_sided": 1, "multicast": 1, "flat": 1})
+                         {"interpret": 9, "small": 9, "one_sided": 1, "meeting": 1, "multicast": 1, "flat": 1})
 
 
 class Code(unittest.TestCase):
@@ -93,7 +97,7 @@ class Code(unittest.TestCase):
                                  FP32_CODE.get(name, CODE[name]) if "NativeIf" in kernel else CODE[name], kernel)
 
     def test_what_peers_write_is_never_read_as_constant(self):
-        for _, kernel, mnemonics in self.each("interpret", "small", "one_sided"):
+        for _, kernel, mnemonics in self.each("interpret", "small", "one_sided", "meeting"):
             self.assertEqual(counted(mnemonics, r"LDG?\..*CONSTANT.*"), 0, kernel)
             self.assertGreater(counted(mnemonics, r"LDG?\..*"), 0, kernel)
 
@@ -104,7 +108,7 @@ class Code(unittest.TestCase):
             self.assertGreaterEqual(counted(mnemonics, r"STG?\.E\.128"), least, kernel)
 
     def test_releases_have_their_fence_and_acquires_forget_what_is_cached(self):
-        for _, kernel, mnemonics in self.each("interpret", "one_sided"):
+        for _, kernel, mnemonics in self.each("interpret", "one_sided", "meeting"):
             releases = counted(mnemonics, r"STG?\.E(\.64)?\.STRONG\.SYS")
             acquires = counted(mnemonics, r"LDG?\.E(\.64)?\.STRONG\.SYS")
             both = counted(mnemonics, r"ATOMG?\.E\.ADD\.STRONG\.SYS")

@@ -308,7 +308,9 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
     cudaStream_t stream = nullptr;
     ncclDevComm made{};
     DONE(ncclGetUniqueId(&id));  // NCCL_COMM_ID says where they meet
-    DONE(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    DONE(ncclCommInitRankConfig(&comm, ranks, id, rank, &config));
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     OK(cudaMalloc(&from, bytes));
     DONE(ncclMemAlloc(reinterpret_cast<void**>(&input), bytes));
@@ -326,6 +328,11 @@ TEST_CASE("a rank in a process of its own", "[.process]") {
         OK(cudaStreamSynchronize(stream));
         CHECK(wrong(output, static_cast<std::size_t>(ranks), round) == 0);
     }
+    DONE(ncclAllGather(input, output, elements / 2, ncclInt, comm, stream));  // by copy engines
+    OK(cudaStreamSynchronize(stream));
+    const std::vector<int> rows = read(output, elements);
+    for (std::size_t i = 0; i < elements; ++i)
+        if (rows[i] != value(i / (elements / 2), i % (elements / 2), 3)) FAIL("element " << i << " is wrong");
     write(input, {rank + 41});
     DONE(ncclPutSignal(input, 1, ncclInt, 1 - rank, out, bytes, 0, 0, 0, comm, stream));
     ncclWaitSignalDesc_t desc{1, 1 - rank, 0, 0};

@@ -73,6 +73,47 @@ void keep_promise() {
     require(cudaFree(memory));
 }
 
+/// Collectives that copy engines run, in memory of cudaMalloc and of the library.
+void copy() {
+    constexpr std::size_t row = 50'000, all = ranks * row;
+    Rank self(TUTTI_UNDEF_INT, 0, TUTTI_CTA_POLICY_ZERO);
+    for (const bool library : {false, true}) {
+        void* memory = nullptr;
+        if (library)
+            require(tuttiMemAllocDevice(&memory, 2 * all * sizeof(int), 0));
+        else
+            require(cudaMalloc(&memory, 2 * all * sizeof(int)));
+        int *const in = static_cast<int*>(memory), *const out = in + all;
+        tuttiWindow_t window = nullptr;
+        require(tuttiCommWindowRegister(self.comm, memory, 2 * all * sizeof(int), &window, TUTTI_WIN_COLL_SYMMETRIC));
+        const auto filled = [&](auto&& value) {
+            std::vector<int> rows(all);
+            for (std::size_t i = 0; i < all; ++i)
+                rows[i] = value(static_cast<int>(i / row)) + static_cast<int>(i % row % 7);
+            return rows;
+        };
+        self.upload(in, filled([&](int to) { return self.rank * 100 + to * 10; }));
+        require(tuttiAlltoAll(in, out, row, tuttiInt32, self.comm, self.stream));
+        CHECK((self.downloaded(out, all) == filled([&](int from) { return from * 100 + self.rank * 10; })));
+        for (int times = 0; times < 2; ++times) {
+            const int* const sent = times == 0 ? in : out + static_cast<std::size_t>(self.rank) * row;
+            require(
+                cudaMemcpyAsync(const_cast<int*>(sent), in, row * sizeof(int), cudaMemcpyDeviceToDevice, self.stream));
+            require(tuttiAllGather(sent, out, row, tuttiInt32, self.comm, self.stream));
+            CHECK((self.downloaded(out, all) == filled([](int from) { return from * 100; })));
+        }
+        require(tuttiCommWindowDeregister(self.comm, window));
+        self.meet();
+        if (library)
+            require(tuttiMemFree(memory));
+        else
+            require(cudaFree(memory));
+    }
+    tuttiResult_t error = tuttiSuccess;
+    require(tuttiCommGetAsyncError(self.comm, &error));
+    CHECK(error == tuttiSuccess);
+}
+
 /// Rank 1 passes a buffer that is not in its window.
 void break_promise() {
     constexpr std::size_t count = 300'000, bytes = count * sizeof(int);
@@ -194,6 +235,7 @@ TEST_CASE(hidden_name, "[.]") {
     if (task == "lend") lend();
     if (task == "keep promise") keep_promise();
     if (task == "break promise") break_promise();
+    if (task == "copy") copy();
     if (task == "put") put();
     if (task == "outlive") outlive();
 }
@@ -205,6 +247,10 @@ TEST_CASE("processes: collectives in memory of every kind, which is freed while 
 TEST_CASE("processes: buffers in windows that all ranks have promised to use, or one has not") {
     check_all("keep promise");
     check_all("break promise");
+}
+
+TEST_CASE("processes: copy engines copy out of the other's window") {
+    check_all("copy");
 }
 
 TEST_CASE("processes: ranks put to windows and get from them") {

@@ -179,6 +179,80 @@ TEST_CASE("windows that all ranks have promised to use: collectives in them, in 
     world.check(0, 4);
 }
 
+TEST_CASE("copy engines: all-gathers and all-to-alls in windows, beside kernels, on several streams and in a graph") {
+    constexpr std::size_t row = half / 2;
+    const std::array on = devices() > 1 ? GENERATE(one_gpu, std::array{0, 1}) : one_gpu;
+    tuttiConfig_t config = with_timeout(20'000);
+    config.ctaPolicy = TUTTI_CTA_POLICY_ZERO;
+    World world(on, elements, config);
+    Windows windows(world, TUTTI_WIN_COLL_SYMMETRIC);
+    const auto in = [&](std::size_t r) { return static_cast<float*>(world.memory(0, r)); };
+    const auto out = [&](std::size_t r) { return in(r) + half; };
+    const auto value = [](std::size_t from, std::size_t to, std::size_t i, int round) {
+        return static_cast<float>(from * 1000 + to * 100 + i % 97 + static_cast<std::size_t>(round) * 10'000);
+    };
+    const auto fill = [&](int round) {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            std::vector<float> values(half);
+            for (std::size_t i = 0; i < half; ++i) values[i] = value(r, i / row, i % row, round);
+            require(cudaSetDevice(on[r]));
+            upload(in(r), values);
+        }
+    };
+    const auto check = [&](bool gathered, int round) {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            require(cudaSetDevice(on[r]));
+            for (std::size_t lane = 0; lane < 2; ++lane) require(cudaStreamSynchronize(world.stream(lane, r)));
+            std::vector<float> expected(half);
+            for (std::size_t i = 0; i < half; ++i) expected[i] = value(i / row, gathered ? 0 : r, i % row, round);
+            CHECK((downloaded<float>(out(r), half) == expected));
+        }
+    };
+    const auto all_to_all = [&](std::size_t lane) {
+        in_group([&](std::size_t r) {
+            return tuttiAlltoAll(in(r), out(r), row, tuttiFloat32, world.comm(r), world.stream(lane, r));
+        });
+    };
+    fill(1);
+    in_group([&](std::size_t r) {
+        return tuttiAllGather(in(r), out(r), row, tuttiFloat32, world.comm(r), world.stream(0, r));
+    });
+    check(true, 1);
+    fill(2);
+    in_group([&](std::size_t r) {  // of what it has just written, on another stream
+        require(cudaSetDevice(on[r]));
+        float* const own = out(r) + r * row;
+        require(cudaMemcpyAsync(own, in(r), row * sizeof(float), cudaMemcpyDeviceToDevice, world.stream(1, r)));
+        return tuttiAllGather(own, out(r), row, tuttiFloat32, world.comm(r), world.stream(1, r));
+    });
+    check(true, 2);
+    const std::size_t graph = world.captured(0, [&] { all_to_all(0); });
+    for (int round = 3; round < 5; ++round) {
+        fill(round);
+        world.launch(graph, 0);
+        all_to_all(1);
+        check(false, round);
+    }
+    world.all_reduce(2);
+    world.check(2, 1);
+    for (std::size_t r = 0; r < ranks; ++r) CHECK(error_of(world.comm(r)) == tuttiSuccess);
+}
+
+TEST_CASE("copy engines: a rank that does not come in time, and one that aborts") {
+    const bool aborts = GENERATE(false, true);
+    tuttiConfig_t config = with_timeout(aborts ? 20'000 : 300);
+    config.ctaPolicy = TUTTI_CTA_POLICY_ZERO;
+    World world(one_gpu, elements, config);
+    Windows windows(world, TUTTI_WIN_COLL_SYMMETRIC);
+    auto* const in = static_cast<float*>(world.memory(0, 0));
+    require(tuttiAllGather(in, in + half, 1000, tuttiFloat32, world.comm(0), world.stream(0, 0)));
+    if (aborts) require(world.abort(1));
+    CHECK(await_error(world.comm(0)) == (aborts ? tuttiRemoteError : tuttiTimeout));
+    CHECK(says(aborts ? "rank 1 aborted" : "for a message from rank 1 in all_gather", world.comm(0)));
+    require(cudaStreamSynchronize(world.stream(0, 0)));
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 TEST_CASE("wrong arguments of one-sided operations are refused before anything is enqueued") {
     World world(one_gpu, elements, 20'000);
     Windows windows(world);

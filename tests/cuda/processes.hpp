@@ -54,11 +54,12 @@ class Processes {
 class Rank {
   public:
     /// channels: few make messages longer than slots are.
-    explicit Rank(int channels = TUTTI_UNDEF_INT, int device = 0) {
+    explicit Rank(int channels = TUTTI_UNDEF_INT, int device = 0, int policy = TUTTI_CTA_POLICY_DEFAULT) {
         require(cudaSetDevice(device));
         tuttiConfig_t config = with_timeout(20'000);
         config.device = device;
         config.channels = channels;
+        config.ctaPolicy = policy;
         config.initTimeoutMs = 30'000;
         config.algorithm = "direct";  // which refers to memory that is lent
         require(tuttiCommInitEnv(&comm, &config));

@@ -85,6 +85,14 @@ class Perf(unittest.TestCase):
                   launch=(TUTTI_RUN, "-n", "2"), TUTTI_TEST_GPUS="2")
         self.perf("broadcast", "-t", "3", "-b", "64", "-e", "40000", "-f", "25", device="mixed")
 
+    def test_copy_engines(self):
+        for collective in ("all_gather", "alltoall"):
+            for arguments, gpus, launch in ((["-t", "2"], "2", ()), (["-g", "3", "-G", "2"], "1", ()),
+                                            ([], "2", (TUTTI_RUN, "-n", "2"))):
+                with self.subTest(collective=collective, arguments=arguments):
+                    self.perf(collective, *arguments, "-R", "2", "-x", "2", "-b", "64", "-e", "40000", "-f", "25",
+                              launch=launch, TUTTI_TEST_GPUS=gpus)
+
 
 class Checks(unittest.TestCase):
     def test_one_sided(self):

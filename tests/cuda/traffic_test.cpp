@@ -155,12 +155,16 @@ void require(tuttiResult_t result) {
 /// Ranks of this thread, whose buffers hold `most` bytes.
 class World {
   public:
-    World(const Algorithm& algorithm, int ranks, Protocol its_protocol, std::size_t most) : protocol(its_protocol) {
+    /// policy: if TUTTI_CTA_POLICY_ZERO, the buffers are symmetric windows.
+    World(const Algorithm& algorithm, int ranks, Protocol its_protocol, std::size_t most,
+          int policy = TUTTI_CTA_POLICY_DEFAULT)
+        : protocol(its_protocol) {
         // What peers can't use, memory of pools on other GPUs, goes through slots.
         const bool pools = protocol == Protocol::slots;
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         const std::string name(algorithm.name);
         config.algorithm = name.c_str();
+        config.ctaPolicy = policy;
         config.channels = 1;  // so that messages of more than 16 KiB go in no lines
         tuttiUniqueId id;
         require(tuttiGetUniqueId(&id));
@@ -184,8 +188,19 @@ class World {
             }
         }
         synchronize();
+        for (const auto* const buffers : {&inputs, &outputs}) {
+            if (policy != TUTTI_CTA_POLICY_ZERO) break;
+            windows.emplace_back(comms.size());  // the handles are there when the group ends
+            require(tuttiGroupStart());
+            for (std::size_t r = 0; r < comms.size(); ++r)
+                require(tuttiCommWindowRegister(comms[r], (*buffers)[r], most, &windows.back()[r],
+                                                TUTTI_WIN_COLL_SYMMETRIC));
+            require(tuttiGroupEnd());
+        }
     }
     ~World() {
+        for (const auto& all : windows)
+            for (std::size_t r = 0; r < comms.size(); ++r) tuttiCommWindowDeregister(comms[r], all[r]);
         for (const tuttiComm_t comm : comms) tuttiCommDestroy(comm);
         for (const auto* const buffers : {&inputs, &outputs})
             for (void* const memory : *buffers) cudaFree(memory);
@@ -250,6 +265,7 @@ class World {
     std::vector<tuttiComm_t> comms;
     std::vector<cudaStream_t> streams;
     std::vector<void*> inputs, outputs;
+    std::vector<std::vector<tuttiWindow_t>> windows;
 };
 
 /// Bytes of a chunk: in lines, and so that none are used.
@@ -305,4 +321,17 @@ TEST_CASE("direct by reference moves what no algorithm can do without") {
     CHECK(moved(Collective::all_to_all, size / n) == Moved{n * size, n * size, n * size, n * size, 0});
     // Of a gather each rank reads all inputs.
     CHECK(moved(Collective::all_gather, size / n) == Moved{n * size, n * size, n * size, n * size, 0});
+}
+
+TEST_CASE("kernels move nothing of what copy engines copy") {
+    constexpr std::size_t row = 65536;
+    const World world(*find_algorithm("direct"), 3, Protocol::by_reference, 3 * row, TUTTI_CTA_POLICY_ZERO);
+    for (const Collective c : {Collective::all_gather, Collective::all_to_all}) {
+        on_hosts::reset_traffic();
+        world.call(c, row / sizeof(float));
+        CHECK(world.moved() == Moved{});
+    }
+    on_hosts::reset_traffic();
+    world.call(Collective::all_reduce, row / sizeof(float));
+    CHECK(world.moved() == Moved{3 * row, 3 * row, 3 * row, 3 * row, 0});
 }

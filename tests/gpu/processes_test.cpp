@@ -1,126 +1,28 @@
 // Ranks on GPUs in processes of their own: memory by handles, messages through slots and lines, by reference, or
-// through host memory. The test program starts itself again with the name of the hidden test below; where the ranks
-// meet comes by the launchers' variables.
+// through host memory.
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "gpu/arena.hpp"
+#include "gpu/processes.hpp"
 #include "gpu/world.hpp"
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/emulated_gpus.hpp"
 #include "harness/harness.hpp"
-#include "transport/net_plugins.hpp"
 
 using namespace tutti;
 using harness::Case;
 
 namespace {
-
-constexpr const char* hidden_name = "a GPU rank in a process of its own";
-
-class Processes {
-  public:
-    /// task: what the hidden test does. where: "one GPU"; "joined GPUs": one each; "GPUs": without peer access;
-    /// "CPU": rank 1 is on one; "hosts": likewise, and each rank believes to be on a host of its own.
-    Processes(int ranks, const std::string& task, const std::string& where = "one GPU",
-              const std::string& transport = "") {
-        const std::string port = text("%d", 20000 + getpid() % 12000);  // the kernel deals out others
-        for (int rank = 0; rank < ranks; ++rank) {
-            std::vector<std::string> variables{text("RANK=%d", rank),
-                                               text("WORLD_SIZE=%d", ranks),
-                                               text("LOCAL_RANK=%d", rank),
-                                               text("LOCAL_WORLD_SIZE=%d", ranks),
-                                               "MASTER_ADDR=127.0.0.1",
-                                               "MASTER_PORT=" + port,
-                                               "TASK=" + task,
-                                               "WHERE=" + where};
-            if (task.starts_with("order")) variables.push_back("TUTTI_LAUNCH_ORDER_IMPLICIT=1");
-            if (!transport.empty()) variables.push_back("TUTTI_TRANSPORT=" + transport);
-            if (where == "hosts") {
-                bootstrap::Address here = bootstrap::rendezvous_interface();
-                here.port = 0;
-                const std::string name = here.text();  // with its port, after a colon
-                variables[2] = "LOCAL_RANK=0", variables[3] = "LOCAL_WORLD_SIZE=1";
-                variables[4] = "MASTER_ADDR=" + name.substr(0, name.rfind(':'));
-                variables.push_back(text("TUTTI_HOSTID=host%d", rank));
-                variables.push_back("TUTTI_SECRET=" + std::string(64, '7'));
-            }
-            if (transport == "plugin") variables.push_back("TUTTI_NET_PLUGIN=" NET_PLUGIN_11);
-            std::vector<char*> environment;
-            for (std::string& v : variables) environment.push_back(v.data());
-            for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
-            environment.push_back(nullptr);
-            std::string self = harness::this_program(), name = hidden_name;
-            char* arguments[] = {self.data(), name.data(), nullptr};
-            pid_t pid = 0;
-            if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments, environment.data()) != 0)
-                throw std::runtime_error("posix_spawn");
-            pids_.push_back(pid);
-        }
-    }
-    void kill(std::size_t rank) { ::kill(pids_[rank], SIGKILL); }
-    int wait(std::size_t rank) {
-        int status = -1;
-        waitpid(pids_[rank], &status, 0);
-        return status;
-    }
-
-  private:
-    std::vector<pid_t> pids_;
-};
-
-/// What the hidden test is, and works with.
-struct Self {
-    std::string task = std::getenv("TASK"), where = std::getenv("WHERE");
-    int number = std::atoi(std::getenv("RANK"));
-    bool on_cpu = (where == "CPU" || where == "hosts") && number == 1;
-    int device = where == "one GPU" ? 0 : number;
-    harness::EmulatedGpus gpus{where == "one GPU" ? 1 : 4, 8, 2, where == "joined GPUs"};
-    void* stream = on_cpu ? nullptr : gpus.make_stream(device);
-    tuttiComm_t comm = nullptr;
-    int rank = 0, ranks = 0;
-
-    Self() {
-        gpu::use_gpus(&gpus);
-        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        config.device = on_cpu ? TUTTI_DEVICE_CPU : device;
-        if (task.starts_with("lend") || task.ends_with("symmetric")) config.algorithm = "direct";
-        if (task.ends_with("symmetric")) config.channels = 2;  // so that messages are longer than slots
-        if (task == "contained" || (task == "one contained" && number == 1)) gpus.opens = false;
-        if (task == "order") config.timeoutMs = 5000;
-        if (task == "explain") config.timeoutMs = 300, config.initTimeoutMs = 10'000;
-        if (task.ends_with("contained") && !through_shm()) return;
-        harness::must_succeed(tuttiCommInitEnv(&comm, &config), "init");
-        tuttiCommUserRank(comm, &rank);
-        tuttiCommCount(comm, &ranks);
-    }
-    void await_allocations(std::size_t wanted, int otherwise) const {
-        const Deadline until = Clock::now() + std::chrono::seconds(30);
-        while (gpus.allocations() != wanted) {
-            if (Clock::now() > until) _exit(otherwise);
-            std::this_thread::yield();
-        }
-    }
-    bool through_shm() const { return std::getenv("TUTTI_TRANSPORT") != nullptr; }
-    ~Self() {
-        if (comm != nullptr) tuttiCommDestroy(comm);
-        if (!on_cpu) gpus.destroy_stream(stream);
-        gpu::use_gpus(nullptr);
-    }
-    Self(const Self&) = delete;
-};
 
 void run_collectives(Self& self) {
     for (Case::What what : {Case::What::all_reduce, Case::What::reduce_scatter, Case::What::all_gather,
@@ -316,6 +218,100 @@ void break_promise(Self& self) {
     self.gpus.free(self.device, memory);
 }
 
+/// Rows of all ranks in a window, those that this rank sends and those that it receives.
+class Rows {
+  public:
+    Rows(Self& self, std::size_t row)
+        : self_(self),
+          ranks_(static_cast<std::size_t>(self.ranks)),
+          row_(row),
+          memory_(self.gpus.allocate(self.device, bytes())) {
+        harness::must_succeed(tuttiCommWindowRegister(self.comm, memory_, bytes(), &window_, TUTTI_WIN_COLL_SYMMETRIC),
+                              "window");
+    }
+    ~Rows() {
+        if (tuttiCommWindowDeregister(self_.comm, window_) != tuttiSuccess) _exit(70);
+        self_.gpus.free(self_.device, memory_);
+    }
+    Rows(const Rows&) = delete;
+
+    int* in() const { return reinterpret_cast<int*>(memory_); }
+    int* out() const { return in() + ranks_ * row_; }
+    void fill(int round) const {
+        for (std::size_t i = 0; i < ranks_ * row_; ++i)
+            in()[i] = self_.rank * 10 + static_cast<int>(i / row_) + round * 100;
+    }
+    tuttiResult_t all_gather(bool in_place = false) const {
+        int* const own = out() + static_cast<std::size_t>(self_.rank) * row_;
+        if (in_place) std::copy_n(in(), row_, own);
+        return tuttiAllGather(in_place ? own : in(), out(), row_, tuttiInt32, self_.comm, self_.stream);
+    }
+    tuttiResult_t all_to_all() const { return tuttiAlltoAll(in(), out(), row_, tuttiInt32, self_.comm, self_.stream); }
+    void check(bool gathered, int round) const {
+        self_.gpus.synchronize_stream(self_.stream);
+        for (std::size_t i = 0; i < ranks_ * row_; ++i)
+            if (out()[i] != static_cast<int>(i / row_) * 10 + (gathered ? 0 : self_.rank) + round * 100) _exit(71);
+    }
+
+  private:
+    std::size_t bytes() const { return 2 * ranks_ * row_ * sizeof(int); }
+    Self& self_;
+    const std::size_t ranks_, row_;
+    std::byte* const memory_;
+    tuttiWindow_t window_ = nullptr;
+};
+
+/// By calls and by a graph; no kernel moves anything.
+void copy_around(Self& self) {
+    const int launches = self.gpus.launches();
+    for (const std::size_t row : {1, 50'000}) {
+        const Rows rows(self, row);
+        for (const bool in_place : {false, true}) {
+            rows.fill(in_place);
+            harness::must_succeed(rows.all_gather(in_place), "all-gather");
+            rows.check(true, in_place);
+        }
+        self.gpus.begin_capture(self.stream);
+        harness::must_succeed(rows.all_to_all(), "all-to-all");
+        const auto graph = self.gpus.end_capture(self.stream);
+        for (int round = 2; round < 5; ++round) {
+            rows.fill(round);
+            if (round == 4)
+                harness::must_succeed(rows.all_to_all(), "all-to-all");
+            else
+                self.gpus.replay(graph, self.stream);
+            rows.check(false, round);
+        }
+    }
+    if (self.gpus.launches() != launches) _exit(72);
+}
+
+/// Rank 1 gives up, and takes its memory back, while rank 0's stream has not come to copies of it. They run all the
+/// same, and the memory is there until they have ended.
+void copy_late(Self& self) {
+    const Rows rows(self, 1000);
+    std::atomic<bool> held{true};
+    const auto hold = [](void* flag) {
+        while (static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+    };
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;  // on CPUs
+    tuttiComm_t hosts = nullptr;
+    harness::must_succeed(tuttiCommSplit(self.comm, 0, self.rank, &hosts, &config), "split");
+    if (self.rank == 0) self.gpus.call(self.device, hold, &held, self.stream);
+    harness::must_succeed(rows.all_gather(), "all-gather");
+    harness::must_succeed(tuttiBarrier(hosts, nullptr), "barrier");
+    harness::must_succeed(tuttiCommDestroy(hosts), "destroy");
+    if (self.rank == 1) {
+        harness::must_succeed(tuttiCommAbort(self.comm), "abort");
+    } else {
+        if (await_error(self.comm) != tuttiRemoteError) _exit(73);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the memory would be closed
+        held = false;
+        self.gpus.synchronize_stream(self.stream);
+        if (!harness::mentions(self.comm, {"rank 1 aborted"})) _exit(74);
+    }
+}
+
 /// Two communicators, each of whose kernels fills a GPU. On rank 0 the first one's stream comes to its kernel late: on
 /// rank 1 that kernel leaves the second one no room, and here the second one's would leave it none.
 void keep_order(Self& self, bool as_graphs) {
@@ -395,13 +391,17 @@ void keep_order_of_threads(Self& self) {
         for (tuttiComm_t comm : its) harness::must_succeed(tuttiCommDestroy(comm), "destroy");
 }
 
-/// All-reduces for ever, until the library says that rank 1 has died, which it does after a while.
+/// All-reduces, or gathers by copy engines, for ever, until the library says that rank 1 has died, which it does after
+/// a while.
 void outlive_rank_1(Self& self) {
     std::vector<std::byte> host(4096);
     std::byte* const data = self.on_cpu ? host.data() : self.gpus.allocate(self.device, 4096);
+    std::optional<Rows> rows;
+    if (self.task == "copies outlive") rows.emplace(self, 1000);
     for (int calls = 0;; ++calls) {
         if (self.rank == 1 && calls == 20) raise(SIGKILL);
-        tuttiResult_t result = tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream);
+        tuttiResult_t result = rows ? rows->all_gather()
+                                    : tuttiAllReduce(data, data, 1024, tuttiFloat32, tuttiMax, self.comm, self.stream);
         if (!self.on_cpu) self.gpus.synchronize_stream(self.stream);
         if (result == tuttiSuccess) tuttiCommGetAsyncError(self.comm, &result);
         if (result == tuttiSuccess) continue;
@@ -583,9 +583,9 @@ void check_collectives(const char* where, const char* transport = "") {
     for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
 }
 
-void check_outliving(const char* where, const char* transport = "") {
-    CAPTURE(where, transport);
-    Processes ranks(3, "outlive", where, transport);
+void check_outliving(const char* where, const char* transport = "", const char* task = "outlive") {
+    CAPTURE(where, transport, task);
+    Processes ranks(3, task, where, transport);
     CHECK(WTERMSIG(ranks.wait(1)) == SIGKILL);
     int named = 0;
     for (std::size_t r : {0u, 2u}) {
@@ -600,7 +600,7 @@ void check_outliving(const char* where, const char* transport = "") {
 TEST_CASE(hidden_name, "[.]") {
     Self self;
     if (self.task == "collectives") run_collectives(self);
-    if (self.task == "outlive") outlive_rank_1(self);
+    if (self.task.ends_with("outlive")) outlive_rank_1(self);
     if (self.task == "order") keep_order(self, false), keep_order(self, true);
     if (self.task == "order of threads") keep_order_of_threads(self);
     if (self.task == "explain") explain_without_rank_1(self);
@@ -608,6 +608,8 @@ TEST_CASE(hidden_name, "[.]") {
     if (self.task == "symmetric") keep_promise(self);
     if (self.task == "asymmetric") break_promise(self);
     if (self.task == "put") put_around(self);
+    if (self.task == "copies") copy_around(self);
+    if (self.task == "copies late") copy_late(self);
     if (self.task.ends_with("contained")) be_contained(self);
     if (self.task == "split and grow") split_and_grow(self);
     if (self.task == "outlive a window") outlive_rank_1_of_a_window(self);
@@ -689,6 +691,20 @@ TEST_CASE("GPUs: a killed rank ends waits for its signals, and puts to it") {
 
 TEST_CASE("GPUs: survivors of a killed rank name it") {
     check_outliving("one GPU");
+    check_outliving("joined GPUs", "", "copies outlive");
+}
+
+TEST_CASE("GPUs: copy engines copy out of windows of other processes") {
+    for (const char* where : {"one GPU", "joined GPUs"}) {
+        CAPTURE(where);
+        Processes ranks(3, "copies", where);
+        for (std::size_t r = 0; r < 3; ++r) CHECK(ranks.wait(r) == 0);
+    }
+}
+
+TEST_CASE("GPUs: memory of a rank that gives up is there as long as copies of it may still run") {
+    Processes ranks(2, "copies late", "joined GPUs");
+    for (std::size_t r = 0; r < 2; ++r) CHECK(ranks.wait(r) == 0);
 }
 
 TEST_CASE("GPUs through host memory: collectives between processes, by shared memory, TCP and a network plugin") {

@@ -18,6 +18,7 @@
 #include "harness/open_elsewhere.hpp"
 #include "kernels/cuda/flat.hpp"
 #include "kernels/cuda/machine.hpp"
+#include "kernels/cuda/meeting.hpp"
 #include "kernels/cuda/one_sided.hpp"
 #include "kernels/cuda/small.hpp"
 
@@ -73,6 +74,14 @@ void run_blocks(const L& launch, unsigned channels, unsigned jobs, unsigned size
         }
     for (std::thread& t : threads) t.join();
 }
+
+/// As a Machine.
+struct Attendant {
+    const Meeting& meeting;
+    struct Nothing {};
+    Attendant(const Meeting& its, unsigned, Nothing&) : meeting(its) {}
+    void run() const { run_meeting(meeting); }
+};
 
 /// Small ones by one thread: starting others would be most of the work.
 void run_flat_blocks(const Flat& task, unsigned size) {
@@ -448,6 +457,16 @@ void EmulatedGpus::run(int device, const OneSidedTask& task, void* stream) {
     auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
     enqueue(stream, [this, copy, room]() -> std::optional<Error> {
         run_one_sided_blocks(*copy, threads_, *room);
+        return std::nullopt;
+    });
+}
+
+void EmulatedGpus::run(int device, const MeetingLaunch& launch, void* stream) {
+    ++meetings_;
+    auto copy = std::make_shared<MeetingLaunch>(launch);
+    auto room = std::static_pointer_cast<Multiprocessors>(multiprocessors_[static_cast<std::size_t>(device)]);
+    enqueue(stream, [this, copy, room]() -> std::optional<Error> {
+        run_blocks<Attendant, Attendant::Nothing>(*copy, Meeting::channels, copy->count, threads_, *room);
         return std::nullopt;
     });
 }

@@ -70,6 +70,7 @@ class EmulatedGpus : public gpu::Gpus {
              const gpu::SmallLaunch& launch, void* stream) override;
     void run(int device, const gpu::Flat& task, void* stream) override;
     void run(int device, const gpu::OneSidedTask& task, void* stream) override;
+    void run(int device, const gpu::MeetingLaunch& launch, void* stream) override;
     void copy(int device, void* to, const void* from, std::size_t bytes, void* stream) override;
     void call(int device, void (*work)(void*), void* argument, void* stream) override;
     void* make_stream(int device, bool apart = false) override;
@@ -102,6 +103,7 @@ class EmulatedGpus : public gpu::Gpus {
 
     int launches() const;                                       // so far
     int small_launches() const { return small_launches_; }      // of these, kernels of small messages
+    int meetings() const { return meetings_; }                  // likewise, which are none of launches()
     int widest() const;                                         // most channels of a launch so far
     int host_functions() const { return host_functions_; }      // enqueued or captured so far
     int refused_shares() const;                                 // so far
@@ -139,7 +141,7 @@ class EmulatedGpus : public gpu::Gpus {
     std::map<void*, std::pair<int, std::unique_ptr<Stream>>> streams_;
     std::vector<std::shared_ptr<void>> multiprocessors_;  // by device
     int offers_of_pools_ = 0;
-    std::atomic<int> host_functions_{0}, small_launches_{0};
+    std::atomic<int> host_functions_{0}, small_launches_{0}, meetings_{0};
     std::uint64_t last_id_ = 0;
     int launches_ = 0, widest_ = 0, refused_shares_ = 0, flushes_ = 0;
 };

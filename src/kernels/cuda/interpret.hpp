@@ -23,4 +23,7 @@ const void* one_sided_kernel();
 /// argument. Only for GPUs from sm_90 on.
 const void* multicast_kernel();
 
+/// The kernel of meetings: grid {1, jobs}, blocks of meeting_threads, a MeetingLaunch as argument.
+const void* meeting_kernel();
+
 }  // namespace tutti::gpu
