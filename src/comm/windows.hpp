@@ -49,9 +49,10 @@ class Windows {
     /// The windows that messages between GPUs can refer to; empty on CPUs.
     const SymmetricWindows& symmetric() const { return symmetric_; }
 
-    /// Those of them, and others, that have multicast.
     /// All windows that all ranks have promised to use. They tell where the others' buffers are.
     const SymmetricWindows& promised() const { return promised_; }
+
+    /// Those of them, and others, that have multicast.
     const SymmetricWindows& with_multicast() const { return with_multicast_; }
 
     /// If `operation` is a get from a rank on another host: asks that rank for it, behind the gets before it. False if

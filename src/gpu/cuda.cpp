@@ -321,7 +321,10 @@ class Cuda : public WithVirtualMemory {
         const OnDevice on(device);
         const NotCaptured capture;
         const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(event));
-        if (result == cudaErrorNotReady) return cudaGetLastError(), false;  // clears it: it is no error
+        if (result == cudaErrorNotReady) {
+            cudaGetLastError();  // clear it: it is no error
+            return false;
+        }
         check(result, "cudaEventQuery");
         return true;
     }
@@ -386,8 +389,10 @@ class Cuda : public WithVirtualMemory {
             for (const void* kernel :
                  {interpreter_of(static_cast<DataType>(type)), small_kernel_of(static_cast<DataType>(type))})
                 least = std::min(least, fit(kernel, block_threads));
-        fit(flat_kernel(), flat_threads), fit(one_sided_kernel(), one_sided_threads);
-        fit(multicast_kernel(), multicast_threads), fit(meeting_kernel(), meeting_threads);
+        fit(flat_kernel(), flat_threads);
+        fit(one_sided_kernel(), one_sided_threads);
+        fit(multicast_kernel(), multicast_threads);
+        fit(meeting_kernel(), meeting_threads);
         info.blocks = least * properties.multiProcessorCount;
         return info;
     }
