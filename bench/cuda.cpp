@@ -117,6 +117,12 @@ void* end_capture(int device, void* stream) {
     use(device);
     cudaGraph_t graph = nullptr;
     check(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph), "cudaStreamEndCapture");
+    return graph;
+}
+
+void* upload_graph(int device, void* captured, void* stream) {
+    use(device);
+    const auto graph = static_cast<cudaGraph_t>(captured);
     cudaGraphExec_t executable = nullptr;
     check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     check(cudaGraphDestroy(graph), "cudaGraphDestroy");

@@ -28,7 +28,9 @@ void destroy_stream(int device, void* stream);
 bool idle(int device, void* stream);
 
 void begin_capture(int device, void* stream);
-void* end_capture(int device, void* stream);  // an executable graph, which is on the device already
+void* end_capture(int device, void* stream);
+/// Makes what end_capture() has returned executable, and has it on the device. The thread captures nothing meanwhile.
+void* upload_graph(int device, void* captured, void* stream);
 void replay(int device, void* graph, void* stream);
 void destroy_graph(void* graph);
 

@@ -166,7 +166,7 @@ class Rank {
         put(right, bytes, 0);
         get(right, bytes, 0);
         wait({{1, left, 0, 0}});
-        void* const graph = perf::cuda::end_capture(device_, stream_);
+        void* const graph = perf::cuda::upload_graph(device_, perf::cuda::end_capture(device_, stream_), stream_);
         world_.barrier(thread_);
         for (int i = 0; i < times; ++i) perf::cuda::replay(device_, graph, stream_);
         settle();

@@ -221,6 +221,8 @@ double Worker::time_graphs(const Row& row, bool in_place) {
     for (int i = 0; i < options_.iterations; ++i) issue(row, in_place, 0);
     std::vector<void*> graphs;
     for (const Member* m : distinct) graphs.push_back(cuda::end_capture(m->device, m->stream));
+    for (std::size_t i = 0; i < distinct.size(); ++i)
+        graphs[i] = cuda::upload_graph(distinct[i]->device, graphs[i], distinct[i]->stream);
     const auto replay = [&] {
         for (std::size_t i = 0; i < distinct.size(); ++i)
             cuda::replay(distinct[i]->device, graphs[i], distinct[i]->stream);

@@ -76,10 +76,10 @@ std::string shortest(double number) {
     return {digits, std::to_chars(digits, std::end(digits), number).ptr};
 }
 
-/// Reads no further than it must: each core's part costs the kernel a look at that core.
 std::string processor() {
-    std::ifstream info("/proc/cpuinfo");
-    info.exceptions(std::ios::badbit);  // a lack of memory must not look like another machine
+    if (access("/proc/cpuinfo", R_OK) != 0) return "unknown processor";
+    std::istringstream info(read_file("/proc/cpuinfo"));
+    info.exceptions(std::ios::badbit);  // a lack of memory must throw, not look like another machine
     for (std::string line; std::getline(info, line);)
         if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
     return "unknown processor";

@@ -42,6 +42,7 @@ void count(int device) {
     tuttiWindow_t window = nullptr;
     require(tuttiCommWindowRegister(self.comm, memory.at(0), 4 * memory.piece(), &window, TUTTI_WIN_COLL_SYMMETRIC));
     CHECK(moves(self, in, out, count, 1));
+    self.meet();  // the put goes where the other rank has just looked for sums
     require(tuttiPutSignal(in, count, tuttiInt32, 1 - self.rank, window, memory.piece() * 5 / 2, 0, 0, 0, self.comm,
                            self.stream));
     const tuttiWaitSignalDesc_t one{1, 1 - self.rank, 0, 0};

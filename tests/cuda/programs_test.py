@@ -63,6 +63,7 @@ class Perf(unittest.TestCase):
     def test_graphs(self):
         self.perf("alltoall", "-g", "4", "-b", "64", "-e", "40000", "-f", "25", "-G", "2")  # on spare streams, too
         self.perf("all_gather", "-t", "2", "-b", "64", "-e", "40000", "-f", "25", "-G", "2", TUTTI_TEST_GPUS="2")
+        self.perf("all_reduce", "-g", "3", "-b", "64", "-e", "40000", "-f", "25", "-G", "2", TUTTI_TEST_GPUS="2")
 
     def test_processes(self):
         self.perf("all_reduce", "-b", "64", "-e", "500000", "-f", "80", launch=(TUTTI_RUN, "-n", "3"),

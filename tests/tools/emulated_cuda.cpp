@@ -92,6 +92,10 @@ void begin_capture(int, void* stream) {
 void* end_capture(int, void* stream) {
     return new EmulatedGpus::Graph(emulated().end_capture(stream));
 }
+
+void* upload_graph(int, void* captured, void*) {
+    return captured;
+}
 void replay(int, void* graph, void* stream) {
     emulated().replay(*static_cast<EmulatedGpus::Graph*>(graph), stream);
 }
