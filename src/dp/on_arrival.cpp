@@ -182,7 +182,8 @@ int OnArrival::pull_values(const char* function) {
         keep_first(first, [&] {
             requests.push_back(client(function).request(function, key, nullptr, values_[trained_[key]]));
         });
-    for (const tuttiPsRequest_t request : requests) keep_first(first, [&] { client(function).wait(request); });
+    for (const tuttiPsRequest_t request : requests)
+        keep_first(first, [&] { client(function).wait_while_all_serve(request); });
     if (first) throw *first;
     const tuttiPsStatistics_t after = node_->statistics();
     int stale = TUTTI_PS_BINS - 1;

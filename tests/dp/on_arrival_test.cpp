@@ -1,7 +1,9 @@
 // config.onArrival: the layer as workers and servers that apply gradients when they come.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "dp/numbers.hpp"
@@ -282,6 +284,39 @@ TEST_CASE("On arrival: Begin that fails, because a server has died, leaves no pu
         failed.wait();
         tuttiDpDestroy(std::exchange(held.dp, nullptr));
         check(memory[0][0] == then, "values came after Begin had returned");
+    });
+    REQUIRE(servers.updates[0] == 2);
+}
+
+TEST_CASE("On arrival: Begin that waits while a server dies waits for nobody any more, and leaves no pull behind") {
+    Mortal servers;
+    servers.config.staleness = 0;
+    Rendezvous begun(2), failed(2);
+    std::vector<float> first(5), second(1);
+    const tuttiUniqueId id = new_id();
+    harness::run(4, [&](int r) {
+        std::vector<tuttiDpParameter_t> parameters = three();
+        if (r == 2) parameters[0].data = first.data(), parameters[1].data = second.data();
+        Held held;
+        held.comm = harness::join(id, r, 4, true);
+        must_succeed(tuttiDpCreate(&held.dp, parameters.data(), 3, &servers.config, held.comm), "create");
+        if (r < 2) return;  // serves
+        must_succeed(tuttiDpBegin(held.dp), "begin");
+        begun.wait();
+        if (r == 3) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until rank 2 waits for this rank's step
+            Mortal::kill(held.dp);
+            failed.wait();
+        }
+        for (const std::size_t p : {2, 1, 0}) static_cast<void>(tuttiDpGradReady(held.dp, p));
+        static_cast<void>(tuttiDpSynchronize(held.dp));
+        must_succeed(tuttiDpStep(held.dp), "step");
+        if (r == 3) return;
+        check(tuttiDpBegin(held.dp) == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+        const std::vector<float> then = first;
+        failed.wait();
+        tuttiDpDestroy(std::exchange(held.dp, nullptr));
+        check(first == then, "values came after Begin had returned");
     });
     REQUIRE(servers.updates[0] == 2);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <tuple>
 
 #include "base/result.hpp"
@@ -299,7 +300,7 @@ std::size_t mapped_by(const std::vector<std::uint64_t>& sizes, std::uint64_t seg
     const auto sessions = Session::in_process({{}, {}});
     const Fd list = make_memfd("list", sizes.size() * sizeof(std::uint64_t) + 3);  // not empty
     const Mapping mapping = Mapping::of(list);
-    std::memcpy(mapping.base(), sizes.data(), sizes.size() * sizeof(std::uint64_t));
+    std::ranges::copy(std::as_bytes(std::span(sizes)), mapping.base());
     for (std::uint64_t key = 1; key <= 1 + sizes.size(); ++key) sessions[1]->offer(key, list);
     Noting gpus;
     map_offered(gpus, 0, nullptr, 8, *sessions[0], 1, {1, segments, bytes}, Clock::now() + std::chrono::seconds(10));

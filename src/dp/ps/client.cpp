@@ -4,12 +4,16 @@
 #include <chrono>
 
 namespace tutti::dp::ps {
-
 namespace {
 
 /// Needs no memory: so few letters are in the string itself.
 Failure no_memory() {
     return {tuttiSystemError, "out of memory"};
+}
+
+Error unexpected(const Header& header, const char* why) {
+    return {tuttiInternalError,
+            text("its answer of kind %d for part %u %s", static_cast<int>(header.kind), header.part, why)};
 }
 
 }  // namespace
@@ -134,7 +138,7 @@ tuttiPsRequest_t Client::begin(const char* function, std::size_t key, Header::Ki
     try {
         for (const std::size_t part : table_.keys[key].parts) {
             const PartPlace& place = table_.parts[part];
-            Server& s = server(static_cast<std::size_t>(place.server));
+            Server& s = server_of(place);
             Letter letter{Header{kind}};
             letter.header.part = static_cast<std::uint32_t>(part);
             letter.header.ticket = last_;
@@ -212,6 +216,22 @@ void Client::set_learning_rate(double rate) {
     rate_ = rate;
 }
 
+void Client::wait_while_all_serve(tuttiPsRequest_t number) {
+    std::unique_lock lock(mutex_);
+    Request& request = requests_.at(number);
+    const auto limit = std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2;
+    const auto lost_part = [&] {
+        return std::ranges::find_if(table_.parts, [&](const auto& p) { return server_of(p).failure.has_value(); });
+    };
+    ended_.wait_for(lock, limit, [&] { return request.left == 0 || lost_part() != table_.parts.end(); });
+    const auto part = lost_part();
+    if (request.left == 0 || part == table_.parts.end()) return lock.unlock(), wait(number);
+    request.withdrawn = true;
+    ended_.wait(lock, [&] { return request.arriving == 0; });
+    const Failure& failure = *server_of(*part).failure;
+    throw Error(failure.code, text("key '%s': %s", table_.keys[part->key].name.c_str(), failure.words.c_str()));
+}
+
 /// Notes that a send or an answer of a request has ended. Hold mutex_.
 void Client::end(std::uint64_t number, const std::optional<Failure>& error) {
     Request& request = requests_.at(number);
@@ -230,10 +250,12 @@ void Client::leave() {
     std::optional<Error> first;
     std::unique_lock lock(mutex_);
     leaving_ = true;
-    std::vector<std::uint64_t> open;
-    for (const auto& [number, request] : requests_) open.push_back(number);
+    std::vector<std::pair<std::uint64_t, bool>> open;
+    for (const auto& [number, request] : requests_) open.emplace_back(number, request.withdrawn);
     lock.unlock();
-    for (const std::uint64_t number : open) keep_first(first, [&] { wait(number); });
+    std::optional<Error> unheard;
+    for (const auto& [number, withdrawn] : open)
+        keep_first(withdrawn ? unheard : first, [&, number = number] { wait(number); });
     lock.lock();
     for (const auto& s : servers_) {
         if (s->failure) continue;
@@ -333,45 +355,30 @@ Failure Client::said_by(Server& s, const Header& header) {
 /// may run another version, or be faulty.
 bool Client::take(Server& s, const Header& header) {
     using Kind = Header::Kind;
-    const auto unexpected = [&](const char* why) {
-        tutti::fail(tuttiInternalError, "its answer of kind %d for part %u %s", static_cast<int>(header.kind),
-                    header.part, why);
-    };
     if (header.kind == Kind::beat) return true;
     if (header.kind == Kind::failure) throw said_by(s, header).error();
-    std::byte* to = nullptr;
-    Backend::Mark after;
-    Kind asked = Kind::pull;
+    Request asked;
     {
         std::lock_guard lock(mutex_);
         if (header.kind == Kind::bye) {
-            if (!leaving_ || !s.awaited.empty()) unexpected("comes too early");
+            if (!leaving_ || !s.awaited.empty()) throw unexpected(header, "comes too early");
             return false;
         }
-        if (!s.awaited.contains({header.ticket, header.part})) unexpected("is one that nobody waits for");
-        to = requests_.at(header.ticket).values;
-        after = requests_.at(header.ticket).after;
-        asked = requests_.at(header.ticket).kind;
+        if (!s.awaited.contains({header.ticket, header.part})) throw unexpected(header, "is one that nobody waits for");
+        Request& request = requests_.at(header.ticket);
+        asked = request;
+        ++request.arriving;
     }
     std::optional<Failure> error;
-    const Kind answer = asked == Kind::fetch ? Kind::snapshot : asked == Kind::store ? Kind::stored : Kind::values;
-    if (header.kind == answer) {
-        if (header.number < 0) unexpected("has a staleness below 0");
-        const PartPlace& place = table_.parts[header.part];
-        const bool whole = answer == Kind::snapshot;
-        const std::size_t bytes = whole ? Snapshot(settings_, place).bytes : place.bytes();
-        if (answer != Kind::stored) {
-            std::byte* const at = to + place_of(header.part, whole);
-            receive(s.link.down, to_server, after ? s.down->room() : at, bytes);
-            if (after) s.down->store(at, bytes, after);
-        }
-    } else if (header.kind == Kind::refusal) {
-        const Failure why = said_by(s, header);
-        error = Failure{why.code, name_of(s) + ": " + why.words};
-    } else {
-        unexpected("is none");
+    try {
+        error = receive_answer(s, header, asked);
+    } catch (...) {
+        std::lock_guard lock(mutex_);
+        --requests_.at(header.ticket).arriving;  // hang_up() tells who waits
+        throw;
     }
     std::lock_guard lock(mutex_);
+    --requests_.at(header.ticket).arriving;
     if (!error && header.kind == Kind::values) {
         ++statistics_.pulls;
         statistics_.largestPullStaleness = std::max(statistics_.largestPullStaleness, static_cast<int>(header.number));
@@ -380,6 +387,30 @@ bool Client::take(Server& s, const Header& header) {
     s.awaited.erase({header.ticket, header.part});
     end(header.ticket, error);
     return true;
+}
+
+/// Receives what follows the header. Returns the server's refusal, if it is one.
+std::optional<Failure> Client::receive_answer(Server& s, const Header& header, const Request& asked) {
+    using Kind = Header::Kind;
+    if (header.kind == Kind::refusal) {
+        const Failure why = said_by(s, header);
+        return Failure{why.code, name_of(s) + ": " + why.words};
+    }
+    const Kind answer = asked.kind == Kind::fetch   ? Kind::snapshot
+                        : asked.kind == Kind::store ? Kind::stored
+                                                    : Kind::values;
+    if (header.kind != answer) throw unexpected(header, "is none");
+    if (header.number < 0) throw unexpected(header, "has a staleness below 0");
+    if (answer == Kind::stored) return std::nullopt;
+    const PartPlace& place = table_.parts[header.part];
+    const bool whole = answer == Kind::snapshot;
+    const std::size_t bytes = whole ? Snapshot(settings_, place).bytes : place.bytes();
+    std::vector<std::byte> dropped(asked.withdrawn ? bytes : 0);
+    std::byte* const at = asked.withdrawn ? dropped.data() : asked.values + place_of(header.part, whole);
+    const bool stores = asked.after && !asked.withdrawn;
+    receive(s.link.down, to_server, stores ? s.down->room() : at, bytes);
+    if (stores) s.down->store(at, bytes, asked.after);
+    return std::nullopt;
 }
 
 /// Aborts the link to a server. Its sender and receiver threads end the requests that were under way, when they do not

@@ -68,9 +68,10 @@ class Client {
     std::size_t snapshot_bytes(std::size_t key) const;
     /// Waits until the request has ended; then its buffers belong to the caller again. Throws the request's error.
     void wait(tuttiPsRequest_t request);
+    /// The same for a pull, but throws as soon as any server has failed; what is answered later is dropped.
+    void wait_while_all_serve(tuttiPsRequest_t request);
     void clock();
     void set_learning_rate(double rate);
-
     /// Waits for all requests and for each server's last message. Throws the first failure.
     void leave();
     /// The same, but hangs up first on servers that are not on these ranks.
@@ -86,7 +87,9 @@ class Client {
         Backend::Mark after;          // of config.stream, if that is in a GPU's memory; otherwise nullptr
         long long round = 0;          // pushes of the key so far, with this one: where servers only sum, the round
         std::size_t left = 0;         // sends and answers that have not ended
+        std::size_t arriving = 0;     // of them, answers that are being written to `values`
         std::optional<Failure> error;
+        bool withdrawn = false;  // answers are dropped
     };
     /// A message that waits to be sent.
     struct Letter {
@@ -113,7 +116,7 @@ class Client {
         Thread sender, receiver;
     };
 
-    Server& server(std::size_t number) { return *servers_[number]; }
+    Server& server_of(const PartPlace& part) { return *servers_[static_cast<std::size_t>(part.server)]; }
     void check(const char* function, std::size_t key, bool pushes) const;
     tuttiPsRequest_t begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
                            std::byte* values, double unscale);
@@ -124,19 +127,18 @@ class Client {
     void receive_answers(Server& s);
     Failure said_by(Server& s, const Header& header);
     bool take(Server& s, const Header& header);
+    std::optional<Failure> receive_answer(Server& s, const Header& header, const Request& asked);
     void hang_up(Server& s);
     void fail(Server& s, Failure failure);
     void end(std::uint64_t request, const std::optional<Failure>& error);
     /// The failure of a link. Never tuttiTimeout, after which a request can be made again.
     Failure lost(const Server& s, const char* words) const;
-
     const Settings& settings_;
     const Table& table_;
     const BackendPtr callers_;  // nullptr if this rank is on a CPU
     std::vector<std::unique_ptr<Server>> servers_;
-
-    mutable std::mutex mutex_;       // guards the members below, and each Server
-    Condition ended_;  // a request has ended, or a server has failed or closed
+    mutable std::mutex mutex_;  // guards the members below, and each Server
+    Condition ended_;           // a request has ended, or a server has failed or closed
     std::map<std::uint64_t, Request> requests_;
     std::uint64_t last_ = 0;      // number of the last request
     std::vector<Pushes> pushes_;  // by key
