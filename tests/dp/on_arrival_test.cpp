@@ -293,6 +293,7 @@ TEST_CASE("On arrival: Begin that waits while a server dies waits for nobody any
     servers.config.staleness = 0;
     Rendezvous begun(2), failed(2);
     std::vector<float> first(5), second(1);
+    std::atomic<bool> went_on{false};
     const tuttiUniqueId id = new_id();
     harness::run(4, [&](int r) {
         std::vector<tuttiDpParameter_t> parameters = three();
@@ -307,12 +308,14 @@ TEST_CASE("On arrival: Begin that waits while a server dies waits for nobody any
             std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until rank 2 waits for this rank's step
             Mortal::kill(held.dp);
             failed.wait();
+            went_on = true;
         }
         for (const std::size_t p : {2, 1, 0}) static_cast<void>(tuttiDpGradReady(held.dp, p));
         static_cast<void>(tuttiDpSynchronize(held.dp));
         must_succeed(tuttiDpStep(held.dp), "step");
         if (r == 3) return;
         check(tuttiDpBegin(held.dp) == tuttiRemoteError && says("'c'"), tuttiGetLastError(nullptr));
+        check(!went_on, "Begin has waited for rank 3's step");
         const std::vector<float> then = first;
         failed.wait();
         tuttiDpDestroy(std::exchange(held.dp, nullptr));
