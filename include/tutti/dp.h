@@ -392,9 +392,9 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
  *   as many steps on all ranks, and call Wait before. A step that some servers have made and others have not stays so.
  *   All ranks go on at the step of the furthest one, and so the bound holds.
  * - config.onArrival: an iteration under way ends. Gradients that have been sent are applied, also those of ranks that
- *   are not in comm, as far as they have arrived. All clocks begin at 0, and so the bound counts from these values on;
- *   `steps` goes on. A newcomer gets `steps`, the learning rate and the scale of losses of the worker with the most
- *   steps; the others keep theirs. Dedicated servers call Move, too: they must not be in Destroy.
+ *   are not in comm, as far as they have arrived. `steps` goes on, and a worker that was ahead of others stays ahead of
+ *   them, and waits for them in its next Begin as the bound says. A newcomer gets `steps`, the clock, the learning rate
+ *   and the scale of losses of the worker with the most steps; the others keep theirs. Dedicated servers call Move, too: they must not be in Destroy.
  * - A server that is gone takes its states with it. Its values come from the rank that has received the newest ones
  *   (onArrival: the worker with the most steps, as of its last Begin or Wait; if there is none, the parameter is named,
  *   tuttiInvalidUsage). States begin at zero as in a new layer: those of each parameter of which it had a part

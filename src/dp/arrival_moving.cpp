@@ -16,6 +16,7 @@ struct OnArrival::Comer {
     bool counts;      // false: a newcomer
     bool works;       // it has pulled values
     long long steps;  // that it has made
+    long long clock;  // Clients' clock, which also counts what has overflowed
     double rate;
     ScaleState scale;
 };
@@ -41,6 +42,13 @@ class OnArrival::Move {
 
     const Comer& mine() const { return all_[static_cast<std::size_t>(ranks_.rank())]; }
     const Comer& roots() const { return all_[static_cast<std::size_t>(root)]; }
+    /// How many clocks this rank is ahead of the slowest worker so far; as the root is, if it has not worked.
+    long long ahead() const {
+        long long least = roots().clock;
+        for (const Comer& its : all_)
+            if (its.counts && its.works) least = std::min(least, its.clock);
+        return (mine().counts && mine().works ? mine() : roots()).clock - least;
+    }
     /// Finds out who keeps which part. Throws on all ranks if a part is lost for good. Collective.
     void ask(const ps::Node& node) {
         const std::vector<ps::PartPlace>& parts = node.table().parts;
@@ -136,7 +144,7 @@ void OnArrival::move(tuttiComm_t comm) {
     ps::Node::join(ranks, comm, request);
     moving_ = true;
     Move plan(ranks, {node_->rank(), moves_, moves_ > 0 || !alone_, node_->works(), statistics_.all().steps,
-                      options().optimizer.learningRate, loss_scale_.state()});
+                      node_->statistics().clock, options().optimizer.learningRate, loss_scale_.state()});
     guarded([&] { wait_for_sends(); });  // what servers that have died did not get is lost
     node_->stop_working(plan.former);
     ranks.barrier();  // all workers have left
@@ -159,8 +167,12 @@ void OnArrival::move(tuttiComm_t comm) {
     moving_ = false;
     ++moves_;
     if (!node_->works()) return;
-    node_->client("tuttiDpMove").set_learning_rate(options().optimizer.learningRate);
+    ps::Client& client = node_->client("tuttiDpMove");
+    client.set_learning_rate(options().optimizer.learningRate);
     pull_values("tuttiDpMove");
+    // Who is to make as many steps as the others makes fewer now, and the others must not wait for it at the end.
+    if (options().staleness < 0) return;
+    for (long long k = plan.ahead(); k > 0; --k) client.clock();
 }
 
 }  // namespace tutti::dp

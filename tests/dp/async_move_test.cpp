@@ -313,6 +313,26 @@ TEST_CASE("On arrival: newcomers get the rate, the notes and what is frozen; and
     REQUIRE(right == 3);
 }
 
+TEST_CASE("On arrival: a worker that was ahead before a move stays ahead, so that all end after as many steps") {
+    tuttiDpConfig_t config = config_of({tuttiDpShardedServer, 0, 0}, tuttiDpSgd, 1);
+    config.onArrival = 1;
+    const tuttiUniqueId first = new_id(), second = new_id();
+    Rendezvous ended(2);
+    std::atomic<int> right{0};
+    harness::run(2, [&](int r) {
+        Counter counter(first, r, 2, config);
+        const int made = r == 0 ? 2 : 0;  // as far ahead as the bound allows
+        for (int step = 0; step < made; ++step) counter.step();
+        must_succeed(counter.move(second, r, 2), "move");
+        for (int step = made; step < 4; ++step) counter.step();
+        counter.wait();  // for nobody: rank 0 makes no more steps than rank 1
+        ended.wait();
+        counter.wait();
+        right += counter.are(8);  // all gradients of both ranks
+    });
+    REQUIRE(right == 2);
+}
+
 TEST_CASE("On arrival: moves that can't be are refused by name") {
     tuttiDpConfig_t config = config_of({tuttiDpShardedServer, 2, 1}, tuttiDpSgd, 1);
     config.onArrival = 1;
