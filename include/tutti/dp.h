@@ -394,7 +394,8 @@ TUTTI_API tuttiResult_t tuttiDpGetNote(tuttiDp_t dp, const char* key, char* text
  * - config.onArrival: an iteration under way ends. Gradients that have been sent are applied, also those of ranks that
  *   are not in comm, as far as they have arrived. `steps` goes on, and a worker that was ahead of others stays ahead of
  *   them, and waits for them in its next Begin as the bound says. A newcomer gets `steps`, the clock, the learning rate
- *   and the scale of losses of the worker with the most steps; the others keep theirs. Dedicated servers call Move, too: they must not be in Destroy.
+ *   and the scale of losses of the worker with the most steps; the others keep theirs. Dedicated servers call Move,
+ *   too: they must not be in Destroy.
  * - A server that is gone takes its states with it. Its values come from the rank that has received the newest ones
  *   (onArrival: the worker with the most steps, as of its last Begin or Wait; if there is none, the parameter is named,
  *   tuttiInvalidUsage). States begin at zero as in a new layer: those of each parameter of which it had a part

@@ -37,6 +37,13 @@ void Communicator::link_for_texts(Rank peer) {
     }
 }
 
+/// All of them, once: for calls that are no programs.
+void Communicator::link_all_for_texts() {
+    for (Rank peer = 0; peer < ranks() && !links_all_for_texts_; ++peer)
+        if (peer != rank()) link_for_texts(peer);
+    links_all_for_texts_ = true;
+}
+
 /// Attaches the peer's channels on the GPU, so that kernels can reach it.
 void Communicator::attach(Rank peer, bool pair) {
     gpu_->attach(peer, pair, [this](Rank its, int channel) {
@@ -108,8 +115,7 @@ gpu::Job Communicator::gpu_job(Operation o, void* stream) {
 }
 
 gpu::Meeting Communicator::gpu_meeting(const Operation& o, std::uint32_t signature) {
-    for (Rank peer = 0; peer < ranks(); ++peer)
-        if (peer != rank()) link_for_texts(peer);
+    link_all_for_texts();
     Call call;
     call.signature = signature;
     call.collective = o.collective;

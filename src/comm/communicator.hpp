@@ -117,6 +117,7 @@ class Communicator {
     HostExecution& start_on_host(const Operation& exchange);
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(Rank peer);
+    void link_all_for_texts();
     void announce(const Operation& operation, Call& call);
     void tell_of_multicast(const Operation& operation, const char* why_not);
 

@@ -25,7 +25,7 @@ std::uint32_t copy_signature(const Operation& o, const Buffer& input, const Buff
                                    output.window->parts.front().key,
                                    output.at,
                                    in_place ? 1u : 0u};
-    return static_cast<std::uint32_t>(fnv({reinterpret_cast<const char*>(facts), sizeof facts}) >> 32);
+    return SymmetricWindows::signature_of(facts);
 }
 
 }  // namespace

@@ -24,8 +24,7 @@ std::uint32_t signature_of(const Operation& o, const gpu::MulticastJob& job, con
                                    gathers ? 0 : in.at,
                                    scatters ? 0 : out.window->number,
                                    scatters ? 0 : out.at};
-    const std::uint64_t hash = fnv({reinterpret_cast<const char*>(facts), sizeof facts});
-    return static_cast<std::uint32_t>(hash ^ hash >> 32);
+    return SymmetricWindows::signature_of(facts);
 }
 
 }  // namespace
@@ -68,10 +67,7 @@ std::optional<gpu::MulticastJob> Communicator::multicast_job(const Operation& o)
                           "TUTTI_WIN_COLL_SYMMETRIC, at multiples of 16 bytes");
         return std::nullopt;
     }
-    if (!links_all_for_texts_)
-        for (Rank r = 0; r < ranks(); ++r)
-            if (r != rank()) link_for_texts(r);
-    links_all_for_texts_ = true;
+    link_all_for_texts();
     tell_of_multicast(o, nullptr);
     const std::size_t rows = o.collective == Collective::all_reduce ? 1 : static_cast<std::size_t>(ranks());
     job.blocks = multicast_blocks_for(job.bytes * rows, ranks(), gpu_->budget().channels);

@@ -25,7 +25,9 @@ bool are_addresses(std::span<const bootstrap::Address> addresses) {
 const char* wrong_field(const Hello& h) {
     constexpr std::uint64_t most_cache = std::uint64_t{1} << 50;
     if (!are_addresses(h.info.addresses)) return "its TCP addresses";
-    if (h.gpu.device < -1 || h.gpu.blocks < 0 || h.gpu.shareable < 0 || h.gpu.shareable > 1) return "its GPU";
+    if (h.gpu.device < -1 || h.gpu.blocks < 0 || h.gpu.shareable < 0 || h.gpu.shareable > 1 || h.gpu.multicast < 0 ||
+        h.gpu.multicast > 1)
+        return "its GPU";
     if (h.fences > 1) return "whether it allows fences";
     if (h.faulty > 1) return "whether its links are faulty";
     if (h.zero_cta > 1) return "whether it asks for copy engines";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/os.hpp"
+
 namespace tutti {
 
 void SymmetricWindows::add(const Window& window, std::span<const std::byte> mine) {
@@ -10,6 +12,11 @@ void SymmetricWindows::add(const Window& window, std::span<const std::byte> mine
 
 void SymmetricWindows::remove(const Window& window) {
     std::erase_if(all_, [&](const One& one) { return one.window == &window; });
+}
+
+std::uint32_t SymmetricWindows::signature_of(std::span<const std::uint64_t> facts) {
+    const std::uint64_t hash = fnv({reinterpret_cast<const char*>(facts.data()), facts.size_bytes()});
+    return static_cast<std::uint32_t>(hash ^ hash >> 32);
 }
 
 std::optional<SymmetricWindows::Place> SymmetricWindows::find(const void* buffer, std::size_t bytes) const {

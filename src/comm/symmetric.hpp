@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
@@ -31,6 +32,8 @@ class SymmetricWindows {
     /// Where the operation's input and output lie, if both do in such windows; then those of all ranks do.
     std::optional<std::pair<Place, Place>> find(const Operation& operation) const;
     bool hold(const Operation& operation) const { return find(operation).has_value(); }
+    /// Of what all ranks must have alike in a call, places among it: a kernel compares it with the peers'.
+    static std::uint32_t signature_of(std::span<const std::uint64_t> facts);
 
   private:
     struct One {

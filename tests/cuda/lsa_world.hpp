@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +10,7 @@
 
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "harness/started.hpp"
 #include "lsa_kernels.hpp"
 #include "nccl/layouts.hpp"
 #include "tutti/tutti.h"
@@ -189,21 +187,9 @@ class World {
     std::vector<void*> memory_;
 };
 
-/// Runs one test case of this program in a process of its own.
-inline pid_t started(const std::string& test, std::vector<std::string> variables) {
-    std::vector<char*> environment;
-    for (std::string& one : variables) environment.push_back(one.data());
-    for (char** one = environ; *one != nullptr; ++one) environment.push_back(*one);
-    environment.push_back(nullptr);
-    std::string self = harness::this_program(), name = test;
-    char* arguments[] = {self.data(), name.data(), nullptr};
-    pid_t pid = -1;
-    REQUIRE(posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments, environment.data()) == 0);
-    return pid;
-}
+using harness::started;
 inline bool ends_well(pid_t pid) {
-    int status = -1;
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return harness::status_of(pid) == 0;
 }
 
 }  // namespace tutti::lsa

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "driver_functions.hpp"
 #include "harness/catch.hpp"
 #include "mock_kernels.hpp"
 
@@ -15,16 +16,6 @@ namespace {
 constexpr std::size_t whole = std::size_t{2} << 20;  // as the granularity says
 constexpr auto posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 using Handle = CUmemGenericAllocationHandle;
-
-template <class Function>
-Function function_named(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    REQUIRE(cudaGetDriverEntryPointByVersion(name, &function, 12010, cudaEnableDefault, &found) == cudaSuccess);
-    REQUIRE(function != nullptr);
-    return reinterpret_cast<Function>(function);
-}
-#define DRIVER(name) function_named<decltype(&name)>(#name)
 
 void begin(const Settings& settings) {
     restart(settings);

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +13,7 @@
 #include "base/types.hpp"
 #include "harness/catch.hpp"
 #include "harness/harness.hpp"
+#include "harness/started.hpp"
 #include "kernels/convert.hpp"
 #include "multicast_gpus.hpp"
 #include "tutti/tutti.h"
@@ -179,22 +177,7 @@ inline std::size_t wrong_sums(const World& world, std::size_t count) {
     return differ;
 }
 
-/// Runs one test case of this program in a process of its own.
-inline pid_t started(const std::string& test, std::vector<std::string> variables) {
-    std::vector<char*> environment;
-    for (std::string& one : variables) environment.push_back(one.data());
-    for (char** one = environ; *one != nullptr; ++one) environment.push_back(*one);
-    environment.push_back(nullptr);
-    std::string self = harness::this_program(), name = test;
-    char* arguments[] = {self.data(), name.data(), nullptr};
-    pid_t pid = -1;
-    REQUIRE(posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments, environment.data()) == 0);
-    return pid;
-}
-inline int status_of(pid_t pid) {
-    int status = -1;
-    REQUIRE(waitpid(pid, &status, 0) == pid);
-    return status;
-}
+using harness::started;
+using harness::status_of;
 
 }  // namespace tutti::by_multicast

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "driver_functions.hpp"
 #include "harness/catch.hpp"
 #include "mock_kernels.hpp"
 
@@ -13,16 +14,6 @@ using namespace tutti::on_hosts;
 namespace {
 
 constexpr std::size_t whole = std::size_t{2} << 20;  // as the granularity says
-
-template <class Function>
-Function function_named(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    REQUIRE(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) == cudaSuccess);
-    REQUIRE(function != nullptr);
-    return reinterpret_cast<Function>(function);
-}
-#define DRIVER(name) function_named<decltype(&name)>(#name)
 
 CUmemAllocationProp on_device(int device) {
     CUmemAllocationProp prop{};

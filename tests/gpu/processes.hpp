@@ -3,8 +3,6 @@
 #pragma once
 
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,6 +17,7 @@
 #include "harness/collective.hpp"
 #include "harness/emulated_gpus.hpp"
 #include "harness/harness.hpp"
+#include "harness/started.hpp"
 #include "transport/net_plugins.hpp"
 
 namespace tutti {
@@ -53,24 +52,11 @@ class Processes {
                 variables.push_back("TUTTI_SECRET=" + std::string(64, '7'));
             }
             if (transport == "plugin") variables.push_back("TUTTI_NET_PLUGIN=" NET_PLUGIN_11);
-            std::vector<char*> environment;
-            for (std::string& v : variables) environment.push_back(v.data());
-            for (char** v = environ; *v != nullptr; ++v) environment.push_back(*v);
-            environment.push_back(nullptr);
-            std::string self = harness::this_program(), name = hidden_name;
-            char* arguments[] = {self.data(), name.data(), nullptr};
-            pid_t pid = 0;
-            if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, arguments, environment.data()) != 0)
-                throw std::runtime_error("posix_spawn");
-            pids_.push_back(pid);
+            pids_.push_back(harness::started(hidden_name, std::move(variables)));
         }
     }
     void kill(std::size_t rank) { ::kill(pids_[rank], SIGKILL); }
-    int wait(std::size_t rank) {
-        int status = -1;
-        waitpid(pids_[rank], &status, 0);
-        return status;
-    }
+    int wait(std::size_t rank) { return harness::status_of(pids_[rank]); }
 
   private:
     std::vector<pid_t> pids_;

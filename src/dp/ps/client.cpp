@@ -176,8 +176,7 @@ void Client::wait(tuttiPsRequest_t number) {
         tutti::fail(tuttiInvalidArgument, "tuttiPsWait: request %llu is none, or has been waited for before",
                     static_cast<unsigned long long>(number));
     Request& request = found->second;
-    // A server refuses a request that takes too long, and says why. Wait a little longer than that, for its answer.
-    const auto limit = std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2;
+    const auto limit = patience();
     const auto done = [&] { return request.left == 0; };
     if (!ended_.wait_for(lock, limit, done)) {
         for (const auto& s : servers_) {
@@ -219,13 +218,15 @@ void Client::set_learning_rate(double rate) {
 void Client::wait_while_all_serve(tuttiPsRequest_t number) {
     std::unique_lock lock(mutex_);
     Request& request = requests_.at(number);
-    const auto limit = std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2;
     const auto lost_part = [&] {
         return std::ranges::find_if(table_.parts, [&](const auto& p) { return server_of(p).failure.has_value(); });
     };
-    ended_.wait_for(lock, limit, [&] { return request.left == 0 || lost_part() != table_.parts.end(); });
+    ended_.wait_for(lock, patience(), [&] { return request.left == 0 || lost_part() != table_.parts.end(); });
     const auto part = lost_part();
-    if (request.left == 0 || part == table_.parts.end()) return lock.unlock(), wait(number);
+    if (request.left == 0 || part == table_.parts.end()) {
+        lock.unlock();
+        return wait(number);
+    }
     request.withdrawn = true;
     ended_.wait(lock, [&] { return request.arriving == 0; });
     const Failure& failure = *server_of(*part).failure;

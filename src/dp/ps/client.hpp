@@ -2,6 +2,7 @@
 // thread here, so parts of different servers, and both directions of one link, travel concurrently.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,33 +14,10 @@
 #include "base/caught.hpp"
 #include "base/condition.hpp"
 #include "base/thread.hpp"
-#include "dp/backend.hpp"
-#include "dp/memory.hpp"
+#include "dp/ps/carrier.hpp"
 #include "dp/ps/link.hpp"
 
 namespace tutti::dp::ps {
-
-/// Copies between a GPU's memory and pinned host memory, on a stream of its own. One thread at a time.
-class Carrier {
-  public:
-    /// bytes: the most that are carried at once.
-    Carrier(int device, const BackendPtr& pinned, std::size_t bytes)
-        : gpu_(gpu_backend_beside(device)), room_(pinned, bytes) {}
-    std::byte* room() const { return room_.base(); }
-    /// Copies to, or from, room() after the work before `after`; complete on return.
-    void fetch(const std::byte* from, std::size_t bytes, const Backend::Mark& after) {
-        gpu_->follow(after);
-        gpu_->copy_now(room(), from, bytes);
-    }
-    void store(std::byte* to, std::size_t bytes, const Backend::Mark& after) {
-        gpu_->follow(after);
-        gpu_->copy_now(to, room(), bytes);
-    }
-
-  private:
-    const BackendPtr gpu_;
-    const Block room_;
-};
 
 /// Owned by the Node. Any number of threads at once, except for the constructor, start() and the destructor.
 class Client {
@@ -72,6 +50,7 @@ class Client {
     void wait_while_all_serve(tuttiPsRequest_t request);
     void clock();
     void set_learning_rate(double rate);
+
     /// Waits for all requests and for each server's last message. Throws the first failure.
     void leave();
     /// The same, but hangs up first on servers that are not on these ranks.
@@ -117,6 +96,8 @@ class Client {
     };
 
     Server& server_of(const PartPlace& part) { return *servers_[static_cast<std::size_t>(part.server)]; }
+    /// A server refuses a request that takes too long, and says why: a little longer than that, for its answer.
+    std::chrono::milliseconds patience() const { return std::chrono::milliseconds(settings_.timeoutMs) * 3 / 2; }
     void check(const char* function, std::size_t key, bool pushes) const;
     tuttiPsRequest_t begin(const char* function, std::size_t key, Header::Kind kind, const std::byte* data,
                            std::byte* values, double unscale);
@@ -133,10 +114,12 @@ class Client {
     void end(std::uint64_t request, const std::optional<Failure>& error);
     /// The failure of a link. Never tuttiTimeout, after which a request can be made again.
     Failure lost(const Server& s, const char* words) const;
+
     const Settings& settings_;
     const Table& table_;
     const BackendPtr callers_;  // nullptr if this rank is on a CPU
     std::vector<std::unique_ptr<Server>> servers_;
+
     mutable std::mutex mutex_;  // guards the members below, and each Server
     Condition ended_;           // a request has ended, or a server has failed or closed
     std::map<std::uint64_t, Request> requests_;
