@@ -134,6 +134,12 @@ class Compare(unittest.TestCase):
         self.assertIn("as shipped, several threads", newest["newest MPICH"])
         self.assertIn('"function sleep"', (COMPARE.parent / "hosts.py").read_text())
 
+    def test_numbers_that_nothing_can_be_measured_with_are_refused(self):
+        for option, number in (("--ranks", "1"), ("--sizes", "-8"), ("--sizes", "6"), ("--rounds", "0")):
+            done = subprocess.run([COMPARE, option, number], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, option)
+            self.assertIn(f"argument {option}: {number}; a", done.stderr)
+
     def test_what_figures_depend_on_is_written_down(self):
         os.environ.pop("TUTTI_TUNING", None)
         about = measuring.surroundings(BUILD)
