@@ -43,7 +43,7 @@ def smoke(check):
         if result:
             check.record("smoke.txt", what, result, check.perf_command(collective, kind, n, arguments, device))
 
-    if check.only_on_gpus("smoke: reduction kernels"):
+    if check.only_on_gpus("smoke: reduction kernels", program="gpu_bench"):
         check.run("smoke: reduction kernels", [check.program("gpu_bench"), "--check"], 90)
     some = ["-b", "8", "-e", "1M", "-f", "32", "-n", "3"]
     look("all_reduce, one rank", "all_reduce", "threads", 1, some)
@@ -118,11 +118,8 @@ def driven_otherwise(check):
              ("collectives by multicast", "test-gpu-multicast", 60),
              ("calls, memory, windows, errors and processes on one GPU", "test-one-gpu", 120)]
     for what, name, limit in tests:
-        program = check.program(name)
-        if not os.path.exists(program):
-            check.skip(what, f"this build has no {name}")
-        elif check.only_on_gpus(what, "CPUs have no graphs"):
-            check.run(what, [program], limit)
+        if check.only_on_gpus(what, program=name):
+            check.run(what, [check.program(name)], limit)
 
 
 def through_host(check):
@@ -229,10 +226,8 @@ def kill_rank_2(job, output, patience):
 
 def benchmarks(check):
     """What gpu_targets.py wants to know, under the names by which it asks."""
-    if check.only_on_gpus("bench: reduction kernels"):
-        kernels(check, "gpu_bench", "reduction kernels", ["--bytes", "16384"])
-    if check.only_on_gpus("bench: parts of the GPU"):
-        kernels(check, "gpu_probe", "parts of the GPU", ["--rounds", "20", "--litmus", "10000"])
+    kernels(check, "gpu_bench", "reduction kernels", ["--bytes", "16384"])
+    kernels(check, "gpu_probe", "parts of the GPU", ["--rounds", "20", "--litmus", "10000"])
     small_messages(check)
     for n in (2, 8, 4, 1):
         what = f"bench: graph of {n} ranks, 8 B to 8 KiB"
@@ -255,11 +250,9 @@ def benchmarks(check):
 def small_messages(check):
     """Where the time of one goes, with the right sums, in small.txt; and the same collectives without the kernel of
     small messages."""
-    what, program = "bench: parts of small messages", check.program("gpu_small")
-    if not os.path.exists(program):
-        check.skip(what, "this build has no gpu_small")
-    elif check.only_on_gpus(what):
-        command = [program] + (["--few"] if check.small else [])
+    what = "bench: parts of small messages"
+    if check.only_on_gpus(what, program="gpu_small"):
+        command = [check.program("gpu_small")] + (["--few"] if check.small else [])
         result = check.run(what, command, 60)
         if result:
             check.record("small.txt", what, result, command)
@@ -273,6 +266,8 @@ def small_messages(check):
 
 def kernels(check, program, name, few):
     """few: its arguments in a rehearsal."""
+    if not check.only_on_gpus(f"bench: {name}", program=program):
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "report.json")
         check.run(f"bench: {name}", [check.program(program), "--json", str(file)] + (few if check.small else []), 120)

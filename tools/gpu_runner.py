@@ -130,11 +130,15 @@ class Check:
     def wanted(self, what):
         return self.match.search(what) is not None
 
-    def only_on_gpus(self, what, why="it needs a GPU"):
-        """False, and the cell is skipped, where ranks are on CPUs."""
+    def only_on_gpus(self, what, why="it needs a GPU", program=None):
+        """False, and the cell is skipped, where ranks are on CPUs, or where a rehearsal has not this program."""
         if self.device == "cpu":
             self.skip(what, why)
-        return self.device != "cpu"
+        elif self.small and program and not os.path.exists(self.program(program)):
+            self.skip(what, f"there is no {program} to rehearse with")
+        else:
+            return True
+        return False
 
     def run(self, what, command, limit=60, good=lambda r: r.returncode == 0, detail=lambda r: "", environment=None):
         """One cell. good: of a Result, whether it is right; detail: what to say of one that is. None if it did not

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,11 +65,14 @@ void pass(tuttiDp_t dp, std::initializer_list<std::size_t> order, Fill fill) {
 
 /// Writes g into a parameter's gradient, and says that it is ready. The first error, if there was one: any call may be
 /// where this rank hears that a peer gives the iteration up.
-inline tuttiResult_t offer(tuttiDp_t dp, std::size_t p, float g) {
+inline tuttiResult_t offer(tuttiDp_t dp, std::size_t p, std::span<const float> g) {
     void* at = nullptr;
     if (const tuttiResult_t result = tuttiDpGradient(dp, p, &at); result != tuttiSuccess) return result;
-    *static_cast<float*>(at) = g;
+    std::memcpy(at, g.data(), g.size_bytes());
     return tuttiDpGradReady(dp, p);
+}
+inline tuttiResult_t offer(tuttiDp_t dp, std::size_t p, float g) {
+    return offer(dp, p, std::span<const float>(&g, 1));
 }
 
 }  // namespace tutti::harness
