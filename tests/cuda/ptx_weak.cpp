@@ -8,7 +8,7 @@
 namespace tutti::ptx {
 namespace {
 
-constexpr std::size_t most_stores = 4096, most_lines = 2048, page_bytes = 4096;
+constexpr std::size_t most_stores = 4096, page_bytes = 4096;
 
 std::uint64_t bits_of(std::uint8_t mask) {
     std::uint64_t bits = 0;
@@ -96,7 +96,7 @@ LineCache::Kept* LineCache::find(const std::uint64_t* word) {
 }
 
 void LineCache::keep(const std::uint64_t* word, const Kept& kept) {
-    if (lines_.size() >= most_lines) lines_.clear();
+    if (lines_.size() >= most_) lines_.clear();
     lines_[line_of(word)] = kept;
 }
 
@@ -179,7 +179,7 @@ void WeakGpu::tick(bool idle) {
     std::size_t leaving = under_way_.size() / (idle ? 2 : 16);
     if (leaving < under_way_.size() && random_() % 4 == 0) ++leaving;
     for (; leaving > 0; --leaving) arrived(under_way_.take(random_() % under_way_.size()));
-    if (idle) lines_.forget_some(random_);
+    if (idle && forgets_) lines_.forget_some(random_);
 }
 
 Multiprocessor::Multiprocessor(WeakGpu& gpu, std::uint32_t threads)

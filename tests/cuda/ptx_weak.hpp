@@ -60,6 +60,8 @@ class LineCache {
         Line line;
         std::uint64_t since;
     };
+    /// most: it begins anew when it has this many.
+    explicit LineCache(std::size_t most) : most_(most) {}
     static std::uint64_t* line_of(const std::uint64_t* word);
     Kept* find(const std::uint64_t* word);
     void keep(const std::uint64_t* word, const Kept& kept);
@@ -69,13 +71,14 @@ class LineCache {
     void forget_some(std::mt19937_64& random);
 
   private:
+    const std::size_t most_;
     std::unordered_map<const std::uint64_t*, Kept> lines_;
 };
 
 /// What the multiprocessors of a GPU have in common: the way to memory elsewhere. From any thread.
 class WeakGpu {
   public:
-    explicit WeakGpu(std::uint64_t seed) : random_(seed) {}
+    explicit WeakGpu(std::uint64_t seed) : random_(seed), forgets_(random_() % 2 == 0) {}
     std::uint64_t draw();  // a seed
 
     void store(const StoreBuffer::Word& word);  // to memory elsewhere, now or later
@@ -91,8 +94,9 @@ class WeakGpu {
     LineCache::Kept& kept(const std::uint64_t* at);
     std::mutex mutex_;
     std::mt19937_64 random_;
+    const bool forgets_;  // some lines while nobody goes on
     StoreBuffer under_way_;
-    LineCache lines_;
+    LineCache lines_{1 << 18};  // 32 MiB
 };
 
 /// What a block has of it.
@@ -136,7 +140,7 @@ class Multiprocessor {
     unsigned laziness_;  // one in so many stores leaves in a tick; 0: most leave late
     StoreBuffer stored_;
     std::unordered_map<const std::uint64_t*, bool> home_;  // of words in stored_
-    LineCache lines_, constant_lines_;
+    LineCache lines_{1 << 11}, constant_lines_{1 << 18};  // 256 KiB; whatever a kernel reads here
     std::uint64_t clock_ = 0;
     Order order_;
     std::vector<std::uint64_t> fresh_since_;                          // by thread: lines that it may find

@@ -222,6 +222,12 @@ bool all_protocols() {
     return collectives("ring", false, 600) && collectives("ring", true, 96 * 1024) &&
            collectives("ring", false, 96 * 1024) && collectives("direct", false, 96 * 1024);
 }
+/// Two tiles of a slice, in a line and a page that both share: what the second one has there comes along with the
+/// first.
+bool tiled() {
+    World world("ring", false, 4 * 200'100);
+    return world.all_reduce(200'100, 0);
+}
 /// In the kernel of small messages, more calls than there are lines: one word of a thread, several at once, and more
 /// than that.
 bool small() {
@@ -315,8 +321,8 @@ on_hosts::Settings weak(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("what ships is right on weak memory") {
-    for (const Work& work : {Work(all_protocols), Work(small), Work(scaled), Work(given_up), Work(one_sided),
-                             Work(late_puts), Work(copies)})
+    for (const Work& work : {Work(all_protocols), Work(tiled), Work(small), Work(scaled), Work(given_up),
+                             Work(one_sided), Work(late_puts), Work(copies)})
         for (std::uint64_t n = 0; n < 3; ++n) CHECK(end_of(weak(harness::seed() + n), work) == End::right);
 }
 
@@ -416,7 +422,7 @@ bool is_found(const Mutant& m) {
         m.kernel, [&](std::string text) { return with(std::move(text), m.from, m.to); },
         m.kernel == puts_kernel    ? std::vector<Work>{one_sided, late_puts}
         : m.kernel == small_kernel ? std::vector<Work>{small}
-                                   : std::vector<Work>{all_protocols, scaled, given_up});
+                                   : std::vector<Work>{tiled, all_protocols, scaled, given_up});
 }
 
 }  // namespace
