@@ -148,7 +148,8 @@ typedef void (*tuttiParallel_t)(void* context, int n, void (*body)(void* argumen
 
 /* Options of one communicator. Start from TUTTI_CONFIG_INITIALIZER, so that fields that your compiler did not know keep
  * their defaults in a newer library. An option that is set here overrides the environment variable of the same
- * purpose. */
+ * purpose. algorithm, transport, channels, reproducible, check and programs must be the same on all ranks; init fails
+ * with tuttiInvalidUsage, and names the one that is not. */
 typedef struct {
     size_t size;          /* set by the initializer */
     unsigned int magic;   /* set by the initializer */

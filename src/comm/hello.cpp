@@ -79,6 +79,30 @@ Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self) {
     return hello;
 }
 
+void compare(const Demands& theirs, Rank their_rank, const Demands& ours, Rank our_rank) {
+    if (theirs.programs != ours.programs && (theirs.programs == 0 || ours.programs == 0))
+        fail(tuttiInvalidUsage,
+             "rank %d has loaded algorithms of its own and rank %d has not: all ranks must load the same files "
+             "(config.programs, TUTTI_PROGRAMS)",
+             theirs.programs == 0 ? our_rank : their_rank, theirs.programs == 0 ? their_rank : our_rank);
+    if (theirs.programs != ours.programs)
+        fail(tuttiInvalidUsage,
+             "rank %d has loaded other algorithms than rank %d: all ranks must load the same files in the same order "
+             "(config.programs, TUTTI_PROGRAMS)",
+             their_rank, our_rank);
+    const auto same = [&](std::uint64_t its, std::uint64_t own, const char* setting) {
+        if (its != own)
+            fail(tuttiInvalidUsage, "rank %d has another value of %s than rank %d: it must be the same on all ranks",
+                 their_rank, setting, our_rank);
+    };
+    same(theirs.algorithm, ours.algorithm, "config.algorithm (TUTTI_ALGO)");
+    same(theirs.transport, ours.transport, "config.transport (TUTTI_TRANSPORT)");
+    same(theirs.channels, ours.channels, "config.channels (TUTTI_CHANNELS)");
+    same(theirs.reproducible, ours.reproducible, "config.reproducible (TUTTI_REPRODUCIBLE)");
+    same(theirs.check, ours.check, "config.check (TUTTI_CHECK)");
+    same(theirs.general_kernel, ours.general_kernel, "TUTTI_GPU_SMALL");
+}
+
 int Census::all_memories() const {
     int all = 0;
     for (const auto& [host, its] : memories) all += std::max(1, std::popcount(its));

@@ -17,21 +17,33 @@ namespace tutti {
 /// A set of cores of one host, by the numbers that the system gives them.
 using Cores = std::bitset<4096>;
 
+/// What decides how calls run, so that it must be the same on all ranks.
+struct Demands {
+    std::uint64_t programs;                      // UserAlgorithms::hash()
+    std::uint64_t algorithm, transport;          // hashes of these Options
+    std::uint8_t channels, reproducible, check;  // these Options
+    std::uint8_t general_kernel;                 // 1: small messages of GPUs have no kernel of their own
+    std::uint8_t unused[4];
+};
+/// Throws tuttiInvalidUsage, which names the first setting that differs between two ranks.
+void compare(const Demands& theirs, Rank their_rank, const Demands& ours, Rank our_rank);
+
 struct Hello {
     EndpointInfo info;
     gpu::EndpointInfo gpu;
+    Demands demands;
     Cores cores;                     // that the rank may run on
-    std::uint64_t fences;            // 1: allow_fences()
     std::uint64_t cache_bytes;       // largest_cache()
     std::uint64_t core_cache_bytes;  // core_cache()
     std::uint64_t tuning;            // Tuning::hash()
     std::uint64_t paths;             // Tuning::hash_of_paths()
-    std::uint64_t programs;          // UserAlgorithms::hash()
-    std::uint64_t faulty;            // 1: faults are injected into its links
-    std::int64_t place;              // Seat::place
-    std::uint64_t threads;           // Options::threads
-    std::uint64_t zero_cta;          // 1: Options::zero_cta
     std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
+    std::int64_t place;              // Seat::place
+    std::uint8_t fences;             // 1: allow_fences()
+    std::uint8_t faulty;             // 1: faults are injected into its links
+    std::uint8_t zero_cta;           // 1: Options::zero_cta
+    std::uint8_t threads;            // Options::threads
+    std::uint8_t unused[4];
 };
 
 /// The Hello in a short form, as it is sent: most of a Hello is zeros, of which only the number is sent, see

@@ -67,6 +67,18 @@ std::uint64_t memories_of_caller() {
     return bits;
 }
 
+Demands demands_of(const Options& options, const UserAlgorithms& own) {
+    Demands demands{};
+    demands.programs = own.hash();
+    if (!options.algorithm.empty()) demands.algorithm = fnv(options.algorithm);
+    if (!options.transport.empty()) demands.transport = fnv(options.transport);
+    demands.channels = static_cast<std::uint8_t>(options.channels);
+    demands.reproducible = options.reproducible;
+    demands.check = options.check;
+    demands.general_kernel = !config().gpu_small;
+    return demands;
+}
+
 Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
                  const Options& options) {
     static_assert(sizeof(Hello) + sizeof(Hello) / 64 + 8 <= bootstrap::endpoint_info_limit);  // packed, at worst
@@ -82,9 +94,9 @@ Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& o
     hello.core_cache_bytes = core_cache();
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.paths = Tuning::of_this_machine()->hash_of_paths();
-    hello.programs = own.hash();
+    hello.demands = demands_of(options, own);
     hello.faulty = !config().fault.empty();
-    hello.threads = gpu != nullptr ? 1 : static_cast<std::uint64_t>(options.threads.number);
+    hello.threads = static_cast<std::uint8_t>(gpu != nullptr ? 1 : options.threads.number);
     hello.zero_cta = options.zero_cta;
     hello.place = seat_of_caller(gpu != nullptr ? gpu->gpus().info(gpu->device()).address : "").place;
     for (const int core : cores_of_caller())
@@ -122,27 +134,13 @@ std::shared_ptr<const UserAlgorithms> load_programs(const std::string& paths, in
     return own;
 }
 
-/// Throws tuttiInvalidUsage if two ranks have loaded different algorithms: programs only work with those of all ranks.
-void compare_programs(std::uint64_t theirs, Rank their_rank, std::uint64_t ours, Rank our_rank) {
-    if (theirs == ours) return;
-    if (theirs == 0 || ours == 0)
-        fail(tuttiInvalidUsage,
-             "rank %d has loaded algorithms of its own and rank %d has not: all ranks must load the same files "
-             "(config.programs, TUTTI_PROGRAMS)",
-             theirs == 0 ? our_rank : their_rank, theirs == 0 ? their_rank : our_rank);
-    fail(tuttiInvalidUsage,
-         "rank %d has loaded other algorithms than rank %d: all ranks must load the same files in the same order "
-         "(config.programs, TUTTI_PROGRAMS)",
-         their_rank, our_rank);
-}
-
-Census census_of(const Session& session, std::uint64_t programs) {
+Census census_of(const Session& session, const Demands& own) {
     Census all;
     all.seats.reserve(static_cast<std::size_t>(session.ranks()));
     all.only_core.reserve(static_cast<std::size_t>(session.ranks()));
     for (Rank r = 0; r < session.ranks(); ++r) {
         const Hello hello = hello_from(session.info(r), r, session.rank());
-        compare_programs(hello.programs, r, programs, session.rank());
+        compare(hello.demands, r, own, session.rank());
         all.add(hello);
     }
     return all;
@@ -200,7 +198,7 @@ std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank 
     try {
         session->offer(arena->key(), arena->fd());
         if (gpu) gpu->offer(*session);
-        Census told = census_of(*session, own->hash());
+        Census told = census_of(*session, hello.demands);
         comm.reset(new Communicator(session, std::move(arena), std::move(engine), std::move(gpu), own, options,
                                     std::move(told)));
         comm->faults_.listen();
@@ -262,7 +260,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
         Options its = options;  // communicators split from it inherit them
         its.device = rank < devices.size() ? devices[rank] : TUTTI_DEVICE_CPU;
         comms.emplace_back(new Communicator(sessions[rank], arenas[rank], engines[rank], std::move(gpus[rank]), own,
-                                            its, census_of(*sessions[rank], own->hash())));
+                                            its, census_of(*sessions[rank], demands_of(options, *own))));
         comms.back()->connections_.keep(arenas);
         comms.back()->faults_.listen();
     }

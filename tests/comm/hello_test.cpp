@@ -81,6 +81,29 @@ TEST_CASE("a rank of an older or a newer version is refused by both versions' na
     }
 }
 
+TEST_CASE("a setting that must be the same on all ranks, and is not, is named") {
+    const auto said = [](auto change) -> std::string {
+        Demands theirs{}, ours{};
+        change(theirs);
+        try {
+            compare(theirs, 1, ours, 0);
+        } catch (const Error& e) {
+            return e.code() == tuttiInvalidUsage ? e.what() : "another code";
+        }
+        return "";
+    };
+    CHECK(said([](Demands&) {}).empty());
+    const auto names = [](const char* setting) {
+        return text("rank 1 has another value of %s than rank 0: it must be the same on all ranks", setting);
+    };
+    CHECK(said([](Demands& d) { d.algorithm = 1; }) == names("config.algorithm (TUTTI_ALGO)"));
+    CHECK(said([](Demands& d) { d.transport = 1; }) == names("config.transport (TUTTI_TRANSPORT)"));
+    CHECK(said([](Demands& d) { d.channels = 1; }) == names("config.channels (TUTTI_CHANNELS)"));
+    CHECK(said([](Demands& d) { d.reproducible = 1; }) == names("config.reproducible (TUTTI_REPRODUCIBLE)"));
+    CHECK(said([](Demands& d) { d.check = 1; }) == names("config.check (TUTTI_CHECK)"));
+    CHECK(said([](Demands& d) { d.general_kernel = 1; }) == names("TUTTI_GPU_SMALL"));
+}
+
 TEST_CASE("a census of GPUs has all ranks in it, or none") {
     Census cpus, mixed;
     Hello cpu = some_hello(), gpu = some_hello();

@@ -11,6 +11,8 @@
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
 #include "harness/harness.hpp"
+#include "plan/machine.hpp"
+#include "plan/tuner.hpp"
 #include "schedule/json.hpp"
 
 using namespace tutti;
@@ -179,23 +181,25 @@ TEST_CASE("what is sent from scratch arrives, over many tiles") {
 }
 
 TEST_CASE("user programs in rank order serve reproducible sums") {
-    const Folder folder;
     ProgramSet set = backwards(Collective::all_reduce);
+    const auto name_of_choice = [&set] {
+        const auto own = std::make_shared<UserAlgorithms>(3, static_cast<int>(slot_depth));
+        own->add(json_of({"star", "", {set}, "", 0}), "s.json");
+        Tuner tuner(machine(3, 3), Allowed::parse("star", own.get()), true, nullptr, own);
+        return std::string(tuner.choose({Collective::all_reduce, 4}).algorithm->name);
+    };
+    CHECK(name_of_choice() != "star");
     std::swap(set.programs[0].operands[1], set.programs[0].operands[2]);
+    CHECK(name_of_choice() == "star");
+
+    const Folder folder;
     const std::string path = folder.write("s.json", json_of({"star", "", {set}, "", 0}));
-    std::atomic<int> different{0};
-    Joined joined(3, [&](int rank, tuttiConfig_t& config) {
+    Joined joined(3, [&](int, tuttiConfig_t& config) {
         config.programs = path.c_str();
         config.reproducible = 1;
-        if (rank != 1) config.algorithm = "star";
+        config.algorithm = "star";
     });
-    // Rank 1 takes another algorithm: that the others notice shows that they run the star.
-    harness::run(3, [&](int rank) {
-        float x = 1, y = 0;
-        different += tuttiAllReduce(&x, &y, 1, tuttiFloat32, tuttiSum, joined.comms[static_cast<std::size_t>(rank)],
-                                    nullptr) == tuttiInvalidUsage;
-    });
-    CHECK(different == 3);
+    CHECK(joined.sum(true) == 0);
 }
 
 TEST_CASE("sets for other numbers of ranks are kept aside, several files may have one name") {
@@ -243,6 +247,15 @@ TEST_CASE("ranks that have loaded other files are told so") {
                                                 : r == 1 ? "rank 0 has loaded other algorithms than rank 1" + end
                                                          : "rank 1 has loaded other algorithms than rank " +
                                                                std::to_string(r) + end));
+    }
+}
+
+TEST_CASE("ranks that ask for different algorithms learn it at init") {
+    Joined joined(3, [](int rank, tuttiConfig_t& config) { config.algorithm = rank == 1 ? "ring" : nullptr; });
+    CHECK(joined.results == std::vector<tuttiResult_t>(3, tuttiInvalidUsage));
+    for (const std::string& error : joined.errors) {
+        CHECK(error.find("config.algorithm (TUTTI_ALGO)") != std::string::npos);
+        CHECK(error.find("rank 1") != std::string::npos);
     }
 }
 
