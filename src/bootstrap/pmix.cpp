@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 
 #include "base/condition.hpp"
 #include "base/config.hpp"
@@ -99,14 +100,8 @@ class Client : public Pmix {
     }
 
     Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) override {
-        if (self_.rank == 0) {
-            pmix_value_t value{};
-            value.type = PMIX_BYTE_OBJECT;
-            value.data.bo.bytes = const_cast<char*>(reinterpret_cast<const char*>(mine.data()));
-            value.data.bo.size = mine.size();
-            check("PMIx_Put", library().put(PMIX_GLOBAL, key.c_str(), &value));
-        }
-        check("PMIx_Commit", library().commit());
+        if (self_.rank == 0) check("PMIx_Put", put(key, Bytes(mine.begin(), mine.end()), timeout));
+        check("PMIx_Commit", ask("PMIx_Commit", timeout, [] { return library().commit(); }));
         pass_fence(timeout);
         if (self_.rank == 0) return Bytes(mine.begin(), mine.end());
         const int seconds = 1 + static_cast<int>(timeout.count() / 1000);
@@ -134,24 +129,38 @@ class Client : public Pmix {
                  status);
     }
 
-    /// What the server knows of a rank. Servers may ignore PMIX_TIMEOUT, so the time-out is kept here, too.
+    /// The answer to a call of PMIx, which has no limit of its own.
+    template <class Call>
+    std::invoke_result_t<Call&> ask(const char* name, std::chrono::milliseconds timeout, Call call) {
+        auto answer = in_time(timeout, std::move(call));
+        if (answer) return std::move(*answer);
+        silent_ = true;
+        fail(tuttiTimeout, "rank %u: PMIx's server has not answered %s within %lld ms (TUTTI_INIT_TIMEOUT_MS)",
+             self_.rank, name, static_cast<long long>(timeout.count()));
+    }
+
+    pmix_status_t put(const std::string& key, Bytes mine, std::chrono::milliseconds timeout) {
+        return ask("PMIx_Put", timeout, [key, mine = std::move(mine)] {
+            pmix_value_t value{};
+            value.type = PMIX_BYTE_OBJECT;
+            value.data.bo.bytes = const_cast<char*>(reinterpret_cast<const char*>(mine.data()));
+            value.data.bo.size = mine.size();
+            return library().put(PMIX_GLOBAL, key.c_str(), &value);
+        });
+    }
+
+    /// What the server knows of a rank.
     struct Got {
         pmix_status_t status;
         pmix_value_t* value;
     };
     Got get(pmix_rank_t of, const std::string& key, const std::optional<pmix_info_t>& limit,
             std::chrono::milliseconds timeout) {
-        const auto got = in_time(timeout, [whose = peer(of), key, limit] {
+        return ask(("PMIx_Get of " + key).c_str(), timeout, [whose = peer(of), key, limit] {
             Got out{};
             out.status = library().get(&whose, key.c_str(), limit ? &*limit : nullptr, limit ? 1 : 0, &out.value);
             return out;
         });
-        if (got) return *got;
-        silent_ = true;
-        fail(tuttiTimeout,
-             "rank %u: PMIx's server has not answered PMIx_Get of %s within %lld ms "
-             "(TUTTI_INIT_TIMEOUT_MS)",
-             self_.rank, key.c_str(), static_cast<long long>(timeout.count()));
     }
 
     std::optional<std::uint32_t> number(pmix_rank_t of, const char* key) {
