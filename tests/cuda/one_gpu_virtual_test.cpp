@@ -1,5 +1,7 @@
 // Two processes that share a GPU and call with virtual memory of their own making (test-one-gpu): what they lend each
 // other, as each rank's log says.
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -138,6 +140,21 @@ void refuse() {
     memory.allow(1, 1);
     registered();
     CHECK(lent() == 1);
+
+    rlimit limit{};
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    {
+        const rlimit none{0, limit.rlim_max};
+        const Registered here(self, memory, 0, 4);
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        call(self, memory, 1, 4);
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        CHECK(said("ulimit -n") == 1);
+    }
+    self.meet();
+    CHECK(lent() == 1);
+    registered();
+    CHECK(lent() == 2);
 }
 
 /// Windows of several allocations: puts and gets, and collectives if all ranks have promised to use them.
@@ -223,7 +240,7 @@ TEST_CASE("processes: a registered range of several allocations of virtual memor
     check_all("grow");
 }
 
-TEST_CASE("processes: virtual memory of which no descriptors can be made, or that kernels can't use, is copied") {
+TEST_CASE("processes: virtual memory that has no descriptors, or that kernels can't use, is copied") {
     check_all("refuse");
 }
 
