@@ -51,7 +51,7 @@ class Late(unittest.TestCase):
                                                                      TUTTI_TIMEOUT_MS="500"))
         self.assertIn(done.returncode, range(1, 128), done.stdout + done.stderr)
         # For rank 1, which is late, or for one that waits for it.
-        self.assertRegex(done.stderr, r"tuttiAllReduce: rank [02] waited 0\.5 s for .*rank \d")
+        self.assertRegex(done.stderr, r"tuttiAllReduce: rank [02] waited (0\.[5-9]|[1-9]\.\d) s for .*rank \d")
 
     def test_a_rank_on_another_host_is_late(self):
         self.needs()
