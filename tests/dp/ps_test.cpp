@@ -286,7 +286,7 @@ TEST_CASE("Servers: who waits too long is told for whom, and can go on") {
     for (const bool sums : {false, true}) {
         tuttiPsConfig_t config = config_of(1, 1, sums ? tuttiDpNoOptimizer : tuttiDpSgd);
         if (!sums) config.staleness = 0;
-        config.timeoutMs = harness::sanitized ? 6000 : 2000;  // links are kept up by beats eight times in it
+        config.timeoutMs = harness::sanitized ? 6000 : 3000;  // links are kept up by beats eight times in it
         std::atomic<bool> told{false};
         on_servers(3, config, {some_keys[3]}, [&](int r, tuttiPs_t ps) {
             std::vector<float> gradient(1000, -1), values(1000);
