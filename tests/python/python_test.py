@@ -235,12 +235,14 @@ import signal, threading
 import numpy, tutti
 unique_id = tutti.unique_id()
 def other():
-    comm = tutti.Communicator(2, unique_id, 1)
-    try:
+    comm = None
+    try:  # rank 0 may be gone before this rank has its communicator
+        comm = tutti.Communicator(2, unique_id, 1)
         comm.recv(numpy.empty(1), 0)
     except tutti.RemoteError as error:
         print(error)
-    comm.abort()
+    if comm is not None:
+        comm.abort()
 def ask(_):
     raise KeyboardInterrupt
 thread = threading.Thread(target=other)
