@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pmix.h>
+#include <sodium.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -100,7 +101,7 @@ class Client : public Pmix {
     }
 
     Bytes from_first(const std::string& key, View mine, std::chrono::milliseconds timeout) override {
-        if (self_.rank == 0) check("PMIx_Put", put(key, Bytes(mine.begin(), mine.end()), timeout));
+        if (self_.rank == 0) check("PMIx_Put", put(key, mine, timeout));
         check("PMIx_Commit", ask("PMIx_Commit", timeout, [] { return library().commit(); }));
         pass_fence(timeout);
         if (self_.rank == 0) return Bytes(mine.begin(), mine.end());
@@ -139,12 +140,17 @@ class Client : public Pmix {
              self_.rank, name, static_cast<long long>(timeout.count()));
     }
 
-    pmix_status_t put(const std::string& key, Bytes mine, std::chrono::milliseconds timeout) {
-        return ask("PMIx_Put", timeout, [key, mine = std::move(mine)] {
+    pmix_status_t put(const std::string& key, View mine, std::chrono::milliseconds timeout) {
+        const auto wipe = [](Bytes* bytes) {  // a secret, perhaps
+            sodium_memzero(bytes->data(), bytes->size());
+            delete bytes;
+        };
+        const std::shared_ptr<Bytes> copy(new Bytes(mine.begin(), mine.end()), wipe);
+        return ask("PMIx_Put", timeout, [key, copy] {
             pmix_value_t value{};
             value.type = PMIX_BYTE_OBJECT;
-            value.data.bo.bytes = const_cast<char*>(reinterpret_cast<const char*>(mine.data()));
-            value.data.bo.size = mine.size();
+            value.data.bo.bytes = reinterpret_cast<char*>(copy->data());
+            value.data.bo.size = copy->size();
             return library().put(PMIX_GLOBAL, key.c_str(), &value);
         });
     }
