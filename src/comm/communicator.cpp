@@ -75,10 +75,11 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
             throw;
         }
     const auto connect = [this, pair](BoundProgram::Peer peer, int channel, bool sends) {
-        if (peer.all)
-            return sends ? connections_.connection_to_all(channel)
-                         : connections_.connection_from_all(peer.rank, channel);
-        return connections_.connection(peer.rank, pair ? channel_of_pair(channel) : channel);
+        const Connection c = !peer.all ? connections_.connection(peer.rank, pair ? channel_of_pair(channel) : channel)
+                             : sends   ? connections_.connection_to_all(channel)
+                                       : connections_.connection_from_all(peer.rank, channel);
+        if (sends && waiting_.oversubscribed) c.sender->keep_slots_hot();
+        return c;
     };
     return {std::make_unique<HostExecution>(std::move(bound), connections_.page(), collective_channels, connect),
             nullptr};

@@ -70,7 +70,12 @@ enum class Kind : std::uint16_t {
     slot,       // the payload is in slot number (message number % slot_depth)
     reference,  // the payload is where Cell::reference says, and stays there until released
     landed,     // the payload is where the reader's posted receive for this message says
+    numbered,   // the payload is in slot number Cell::slot
 };
+
+constexpr bool in_slot(Kind kind) {
+    return kind == Kind::slot || kind == Kind::numbered;
+}
 
 /// One message's cache line. The writer fills it in, and stores turn last.
 struct alignas(64) Cell {
@@ -82,6 +87,7 @@ struct alignas(64) Cell {
     union {
         std::byte payload[inline_bytes];
         Reference reference;
+        std::uint32_t slot;
     };
 
     /// Uneven calls: how many elements the message's row has. For error texts. Only where the payload is not in the
@@ -187,7 +193,14 @@ struct Wire {
     std::atomic<std::uint32_t>* released = nullptr;  // where the reader stores its credits; nullptr: Fifo::released
     std::size_t stride = slot_stride;                // bytes from one slot to the next
     bool on_device = false;                          // true: slots lie on this rank's GPU; the host can't read them
+    bool takes_numbers = false;                      // the reader is a Receiver, which knows Kind::numbered
 
+    /// The same wire, to a Receiver.
+    Wire taking_numbers() const {
+        Wire wire = *this;
+        wire.takes_numbers = true;
+        return wire;
+    }
     std::atomic<std::uint32_t>& credits() const { return released != nullptr ? *released : fifo->released; }
 };
 
@@ -211,7 +224,20 @@ class Sender {
         return next_ - released_ < depth;
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
-    std::byte* slot() { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
+    /// The slot of the next message.
+    std::byte* slot() { return wire_.slots + slot_number() * wire_.stride; }
+
+    /// From now on recycle() takes effect, if the wire takes_numbers.
+    void keep_slots_hot() { recycles_ = wire_.takes_numbers; }
+
+    /// Call it before slot() of a long message, after ready(). If the readers are done with all earlier messages, the
+    /// message goes into slot 0: what ranks that share a core's cache send each other then takes one slot there, not
+    /// slot_depth of them.
+    void recycle() {
+        if (!recycles_) return;
+        if (released_ != next_) released_ = released_by_all();
+        if (released_ == next_) first_in_slots_ = next_;
+    }
 
     /// The receive that the reader has posted for the next message; nullptr if there is none.
     const PostedReceive* posted_receive() const {
@@ -226,6 +252,10 @@ class Sender {
         c.signature = signature;
         c.bytes = bytes;
         c.kind = kind;
+        if (kind == Kind::slot && slot_number() != next_ % slot_depth) {
+            c.kind = Kind::numbered;
+            c.slot = slot_number();
+        }
         c.mappable = mappable;
         c.turn.store(next, std::memory_order_release);
         next_ = next;
@@ -284,11 +314,17 @@ class Sender {
         return least;
     }
 
+    /// Messages under way have different ones: there are slot_depth of them at most if one is in a slot, all after
+    /// first_in_slots_.
+    std::uint32_t slot_number() const { return (next_ - first_in_slots_) % slot_depth; }
+
     Wire wire_;
     std::vector<Reader> readers_;
     std::uint32_t next_;                // the number of the next message
+    std::uint32_t first_in_slots_ = 0;  // the message that was last put into slot 0 by recycle()
     std::uint32_t released_;            // credits of the slowest reader when they were last read
     std::uint32_t last_reference_ = 0;  // turn of the last message by reference
+    bool recycles_ = false;             // see keep_slots_hot()
     bool refers_ = false;               // that message may not be acknowledged yet
 };
 
@@ -299,7 +335,10 @@ class Receiver {
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
-    const std::byte* slot() const { return wire_.slots + (next_ % slot_depth) * wire_.stride; }
+    const std::byte* slot() const {
+        const std::uint32_t number = cell().kind == Kind::numbered ? cell().slot : next_;
+        return wire_.slots + (number % slot_depth) * wire_.stride;
+    }
     std::size_t slot_room() const { return wire_.stride; }
 
     /// Gives the credit for the message in cell(). Wakes nobody.

@@ -10,7 +10,11 @@ namespace {
 class CopyingLink : public Link {
   public:
     explicit CopyingLink(std::unique_ptr<Link> link) : link_(std::move(link)) {}
-    Wire outlet(int channel) override { return link_->outlet(channel); }
+    Wire outlet(int channel) override {
+        Wire wire = link_->outlet(channel);
+        wire.takes_numbers = false;  // kernels may read it
+        return wire;
+    }
     Wire inlet(int channel) override { return link_->inlet(channel); }
     bool refer(const void*, std::size_t, Reference&) override { return false; }
     std::byte* see(Reference, std::size_t) override {

@@ -1,7 +1,10 @@
 // FIFOs by themselves: several readers, and numbers that wrap around.
 #include "transport/fifo.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
+#include <random>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -50,6 +53,57 @@ TEST_CASE("a message to all is there for each of them, and the slowest holds the
             sender.ring();
             for (const WakeUp& wake_up : wake_ups) REQUIRE(wake_up.sleeping == 0);
         }
+    }
+}
+
+TEST_CASE("slots are used again as soon as they are free, and messages under way have different ones") {
+    const std::shared_ptr<Arena> arena = Arena::make(2, false);
+    WakeUp wake_up{};
+    std::mt19937 random(seed());
+    for (const std::uint32_t first : {0u, 3u, 0xfffffff5u}) {
+        const Wire plain = arena->wire(1, static_cast<int>(first % 3), &wake_up);
+        plain.credits() = first;
+        for (Cell& cell : plain.fifo->cells) cell.turn = first;
+        Sender sender(plain.taking_numbers(), first);
+        Receiver receiver(plain, first);
+        sender.keep_slots_hot();
+        std::deque<const std::byte*> under_way;
+        for (std::uint32_t m = 0; m < 400; ++m) {
+            CAPTURE(first, m);
+            while (!under_way.empty() && (!sender.ready(true) || random() % 2 == 0)) {
+                std::uint32_t got = 0;
+                REQUIRE(receiver.slot() == under_way.front());
+                std::memcpy(&got, receiver.slot(), sizeof got);
+                REQUIRE(got == m - static_cast<std::uint32_t>(under_way.size()));
+                receiver.release();
+                under_way.pop_front();
+            }
+            REQUIRE(sender.ready(true));
+            sender.recycle();
+            if (under_way.empty()) REQUIRE(sender.slot() == plain.slots);
+            REQUIRE(std::ranges::find(under_way, sender.slot()) == under_way.end());
+            under_way.push_back(sender.slot());
+            std::memcpy(sender.slot(), &m, sizeof m);
+            sender.commit(Kind::slot, sizeof m, 1);
+        }
+    }
+}
+
+TEST_CASE("slots have the numbers of their messages where the reader knows no others") {
+    LinkedPair pair = join(local_transport());
+    Wire wire = pair.link[0]->outlet(0);
+    REQUIRE(wire.takes_numbers);
+    wire.takes_numbers = false;  // as to a kernel, or to an engine
+    Sender sender(wire);
+    sender.keep_slots_hot();
+    Receiver receiver(pair.link[1]->inlet(0));
+    for (std::uint32_t m = 0; m < 2 * slot_depth; ++m) {
+        REQUIRE(sender.ready(true));
+        sender.recycle();
+        REQUIRE(sender.slot() == wire.slots + m % slot_depth * wire.stride);
+        sender.commit(Kind::slot, 8, 1);
+        REQUIRE(receiver.cell().kind == Kind::slot);
+        receiver.release();
     }
 }
 

@@ -179,7 +179,7 @@ inline const std::byte* HostChannel::payload(const Operand& source) {
     mappable_ &= cell.mappable != 0;
     // The length is right, but the peer may have written a kind that has no room for it.
     if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + c.at;
-    if (cell.kind == Kind::slot && end <= c.receiver->slot_room()) return c.receiver->slot() + c.at;
+    if (in_slot(cell.kind) && end <= c.receiver->slot_room()) return c.receiver->slot() + c.at;
     return source_elsewhere(c, cell);
 }
 
@@ -249,6 +249,7 @@ std::byte* HostChannel::slot_or_elsewhere(Outgoing& out, bool alone) {
             return nullptr;
         }
     }
+    if (out.at == 0 && bytes_ >= reference_bytes) out.sender->recycle();
     out.kind = Kind::slot;
     reduction_.streaming = false;
     return out.sender->slot() + out.at;
@@ -293,7 +294,7 @@ inline void HostChannel::release(const Step&) {
     for (const Operand& o : bound_.received(exchange())) {
         Incoming& c = incoming(o);
         if (packs()) {
-            c.at = o.more ? next_part(c.at, bytes_, c.receiver->cell().kind == Kind::slot) : 0;
+            c.at = o.more ? next_part(c.at, bytes_, in_slot(c.receiver->cell().kind)) : 0;
             if (o.more) continue;
         }
         c.receiver->release();
