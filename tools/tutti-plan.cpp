@@ -121,6 +121,14 @@ std::string reason(const Candidate& best, const Candidate& next) {
     return text("it is %.3g us less work for the cores", work);
 }
 
+/// By part: the core, if ranks have been bound to the cores in turn. Parts are ranks in the order of their cores.
+std::vector<int> cores_in_turn(int ranks, int cores) {
+    std::vector<int> core_of;
+    for (int core = 0; core < std::min(ranks, cores); ++core)
+        for (int rank = core; rank < ranks; rank += cores) core_of.push_back(core);
+    return core_of;
+}
+
 int explain(const Options& args) {
     const Collective op = wanted_op(args);
     const int cores = args.cores > 0 ? args.cores : static_cast<int>(std::thread::hardware_concurrency());
@@ -130,6 +138,7 @@ int explain(const Options& args) {
         hosts.insert(hosts.end(), static_cast<std::size_t>(args.nodes[host]), host);
     Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), {args.transport});
     platform = spread(std::move(platform), hosts, shm_transport().cost());
+    if (args.bound) platform.place_on_cores(cores_in_turn(args.ranks, cores));
     if (args.transport->needs_engine()) platform.stretch(std::chrono::microseconds(args.round_trip_us));
     const std::string path_by = platform.transport;
     const Tuning::Path* const path = platform.take_path(*tuning);

@@ -26,8 +26,8 @@ Program Algorithm::make(const Request& request) const {
 
 std::span<const Algorithm> algorithms() {
     static const auto& table = *new const std::vector<Algorithm>{
-        ring(),     direct(), flat(), pair(),          binomial(), tree(),    double_tree(), halving_doubling(),
-        doubling(), bruck(),  pat(),  dissemination(), server(),   server2(), hierarchy()};
+        ring(),     direct(), flat(), pair(),          binomial(), tree(),   double_tree(), halving_doubling(),
+        doubling(), bruck(),  pat(),  dissemination(), chain(),    server(), server2(),     hierarchy()};
     return table;
 }
 

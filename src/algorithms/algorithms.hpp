@@ -86,6 +86,7 @@ Algorithm doubling();
 Algorithm bruck();
 Algorithm pat();
 Algorithm dissemination();
+Algorithm chain();
 Algorithm server();
 Algorithm server2();
 Algorithm hierarchy();

@@ -38,17 +38,17 @@ std::string in_order(int ranks) {
 }  // namespace
 
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root,
-                                 std::span<const int> nodes) {
-    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root, nodes})};
+                                 std::span<const int> nodes, std::span<const int> cores) {
+    if (least_ranks(collective) == 1) return {algorithm.make({collective, rank, ranks, root, nodes, cores})};
     return {algorithm.make({Collective::send, rank, ranks, (rank + 1) % ranks}),
             algorithm.make({Collective::recv, rank, ranks, (rank + ranks - 1) % ranks})};
 }
 
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root,
-                                  std::span<const int> nodes) {
+                                  std::span<const int> nodes, std::span<const int> cores) {
     std::vector<Program> programs;
     for (Rank rank = 0; rank < ranks; ++rank)
-        for (Program& p : programs_of(algorithm, collective, rank, ranks, root, nodes))
+        for (Program& p : programs_of(algorithm, collective, rank, ranks, root, nodes, cores))
             programs.push_back(std::move(p));
     return programs;
 }
@@ -66,11 +66,12 @@ std::string other_than_rank_order(int ranks, const Report& r) {
     return {};
 }
 
-Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root, std::span<const int> nodes) {
-    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root, nodes);
+Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root, std::span<const int> nodes,
+             std::span<const int> cores) {
+    const std::vector<Program> programs = all_programs(algorithm, collective, ranks, root, nodes, cores);
     Report report = verify(programs);
     if (!report.ok) return report;
-    if (nodes.empty()) report.error = other_than_form(algorithm, collective, ranks, report);
+    if (nodes.empty() && cores.empty()) report.error = other_than_form(algorithm, collective, ranks, report);
     if (report.error.empty()) report.error = broken_promise(algorithm, collective, report);
     if (report.error.empty()) report.error = different_order(programs, report);
     if (report.error.empty() && reduces(collective) && ranks > 1 && algorithm.in_rank_order(collective))

@@ -11,17 +11,18 @@ namespace tutti {
 /// The program of one rank. For send or recv, which only verify together, two programs: a send to the next rank and a
 /// receive from the previous one.
 std::vector<Program> programs_of(const Algorithm& algorithm, Collective collective, Rank rank, int ranks, Rank root = 0,
-                                 std::span<const int> nodes = {});
+                                 std::span<const int> nodes = {}, std::span<const int> cores = {});
 
 /// programs_of() all ranks, in rank order.
 std::vector<Program> all_programs(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0,
-                                  std::span<const int> nodes = {});
+                                  std::span<const int> nodes = {}, std::span<const int> cores = {});
 
 /// Verifies all_programs(). The report is also not ok if sums are not in rank order though the row promises it, if
 /// rounds or chunks differ from the closed form, if the programs need more slots or are less safe than the row says, or
-/// if two ranks add the same chunk of an all-reduce in different orders. With `nodes` the closed form is not compared.
+/// if two ranks add the same chunk of an all-reduce in different orders. With `nodes` or `cores` the closed form is not
+/// compared.
 Report prove(const Algorithm& algorithm, Collective collective, int ranks, Rank root = 0,
-             std::span<const int> nodes = {});
+             std::span<const int> nodes = {}, std::span<const int> cores = {});
 
 /// Checks that every sum of a report is made by one step in rank order, for 2 ranks or more. Returns the first sum that
 /// is not; empty if there is none.

@@ -383,7 +383,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
     if (!connections_.on_gpus()) platform.share_among(told.threads, told.all_memories());
     if (options_.channels > 0 && !p2p) platform.force_channels(options_.channels);
     if (through_host()) platform = tutti::through_host(std::move(platform), budget);
-    platform.core_of = cores_of(told, order);
+    platform.place_on_cores(cores_of(told, order));
     platform.rates.to_all = platform.rates.to_all && !told.any_faulty;
     return platform;
 }

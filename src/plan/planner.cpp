@@ -190,7 +190,8 @@ Plan Planner::make(const Question& q, const Operation& o) {
 /// file says itself which rank does what.
 Program Planner::program_of(const Operation& o, const Algorithm& algorithm, Rank rank) const {
     const bool ours = find_algorithm(algorithm.name) == &algorithm && !o.is_pair();
-    return reordered(algorithm.maker(), {o.collective, rank, platform().ranks, o.root, platform().nodes},
+    return reordered(algorithm.maker(),
+                     {o.collective, rank, platform().ranks, o.root, platform().nodes, platform().cores},
                      ours ? site_.order : std::span<const Rank>());
 }
 

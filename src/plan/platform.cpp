@@ -68,6 +68,16 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     return p;
 }
 
+void Platform::place_on_cores(std::vector<int> its) {
+    core_of = std::move(its);
+    cores.clear();
+    if (!oversubscribed() || !host_of.empty() || !std::ranges::is_sorted(core_of)) return;
+    for (const int core : core_of) {
+        if (static_cast<std::size_t>(core) == cores.size()) cores.push_back(0);
+        ++cores.back();
+    }
+}
+
 /// Reading what a peer has just written, line by line, takes as long as its program then takes to fetch the lines back:
 /// up to this part of the cores' own caches, copies take less (docs/performance-cpu.md).
 void Platform::copy_between_far_cores() {

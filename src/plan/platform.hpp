@@ -32,6 +32,7 @@ struct Platform {
     Line near{0.1, 0};                         // between ranks of one host, if there are several hosts
     std::vector<int> host_of;                  // by part: the number of its host; empty: there is one host
     std::vector<int> core_of;                  // by part: the number of its core; empty: some have several
+    std::vector<int> cores;                    // parts on each core, see Request; empty: unknown, or not shared
     std::vector<int> nodes;                    // parts on each host, see Request; empty: hosts are no nodes
     std::string transport = "shm";             // the line's name, under which measurements are kept
     bool sees_regions = false;                 // peers see a rank's mappable memory by it, and nothing else
@@ -53,6 +54,8 @@ struct Platform {
     }
     /// For two ranks whose cores share no cache: small messages are copied, even if their buffers can be mapped.
     void copy_between_far_cores();
+    /// core_of: by part, see there.
+    void place_on_cores(std::vector<int> core_of);
     /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before
     /// force_channels().
     void share_among(int threads, int memories);

@@ -17,7 +17,9 @@ constexpr int rehearsed_ranks = 64;  // with more ranks only the closed form is 
 constexpr int frugal_peers = 31;     // peers of a rank; more connections cost too much memory
 constexpr std::size_t lavish_bytes = 64 << 20;  // slots of a rank that needs more connections all the same
 constexpr std::size_t smallest_tile = 16 * 1024;
-constexpr double about_equal = 1.1, about_equal_near = 1.15;                    // times that the model can't tell apart
+// Times that the model can't tell apart: where ranks outnumber cores, where it is known which of them share one, and
+// where each has one.
+constexpr double about_equal = 1.1, about_equal_bound = 1.08, about_equal_near = 1.15;
 constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // even if both were rounded
 constexpr double most_time = std::numeric_limits<double>::infinity();
 
@@ -138,7 +140,7 @@ ClosedForm Tuner::busiest_form_of(const Algorithm& a, Collective c) const {
 
 std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     const int ranks = platform_.ranks;
-    const std::span<const int> nodes = platform_.nodes;
+    const std::span<const int> nodes = platform_.nodes, cores = platform_.cores;
     const Rank root = std::get<Rank>(key_of(q));
     const std::vector<const Algorithm*> capable = capable_of(q.collective, root);
     const bool a_list_holds = std::ranges::any_of(
@@ -147,7 +149,7 @@ std::vector<Tuner::Subject> Tuner::rehearse(const Question& q) const {
     for (const Algorithm* a : capable) {
         const bool whole = ranks <= rehearsed_ranks;
         Subject s{a, q.collective, {}, whole, false, !whole, {}, busiest_form_of(*a, q.collective), {}, nullptr, {}};
-        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes);
+        s.rehearsal.programs = programs_of(*a, q.collective, 0, ranks, root, nodes, cores);
         s.rehearsal.peers = peers_of(s.rehearsal.programs);
         const Program& shape = s.rehearsal.programs.front();
         s.shapes[0] = s.shapes[1] = {shape.columns, shape.message_chunks, false};
@@ -174,7 +176,7 @@ void Tuner::cast(Subject& s, Rank root) const {
     if (!s.whole || s.complete || !s.refusal.empty()) return;
     s.complete = true;
     Rehearsal& r = s.rehearsal;
-    r.programs = all_programs(*s.algorithm, s.collective, platform_.ranks, root, platform_.nodes);
+    r.programs = all_programs(*s.algorithm, s.collective, platform_.ranks, root, platform_.nodes, platform_.cores);
     r.peers = peers_of(r.programs);
     r.pull_safe = s.algorithm->pull_safe;
     r.push_safe = s.algorithm->push_safe;
@@ -280,6 +282,8 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
             s.rehearsal.peers.pairs * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
             static_cast<std::size_t>(moved.channels);
         cached.messages = under_way < platform_.near_bytes;
+        // In smaller calls what another core has written costs about as much as what the own one has.
+        if (4 * ranks * q.bytes < platform_.near_bytes) rates.between_cores = 0;
         const auto line = [&](Rank a, Rank b) {
             Line between = platform_.line_between(a, b);
             between.us_per_byte += rates.lines;
@@ -287,7 +291,8 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
         };
         if (last.bytes != moved.tile || last.by_reference != moved.by_reference || last.cached != cached.messages)
             last = {moved.tile, moved.by_reference, cached.messages,
-                    price_of_tile(s.rehearsal, moved, rates, line, cached)};
+                    price_of_tile(s.rehearsal, moved, rates, line, cached,
+                                  platform_.cores.empty() ? std::span<const int>() : platform_.core_of)};
         c.price = last.price;
         add_tiles(c.price, moved.tiles, moved.channels, platform_.ranks, rates);
     }
@@ -385,14 +390,17 @@ std::vector<Candidate> Tuner::judge_all(const Question& q) {
 
 /// Decides among candidates whose times the model can't tell apart. Where ranks outnumber cores, the model assumes that
 /// cores share all work evenly, which is truer the less the busiest rank has to do: where bytes matter, that decides
-/// first, and then fewer waits; for small calls, fewer waits alone. Fewer waits also decide where each core has its
-/// rank, if all that is touched stays in the cores' own caches: there bytes cost less than the model says.
+/// first, and then fewer waits; for small calls, fewer waits alone. Fewer waits
+/// also decide where each core has its rank, if all that is touched stays in the cores' own caches: there bytes cost
+/// less than the model says.
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
     const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, messages in and out
     const bool near =
         platform_.rates.threads <= collective_channels && platform_.host_of.empty() && touched <= platform_.near_bytes;
     if (sorted.empty() || !(platform_.oversubscribed() || near)) return;
-    const double equal = platform_.oversubscribed() ? about_equal : about_equal_near;
+    const double equal = !platform_.cores.empty()     ? about_equal_bound
+                         : platform_.oversubscribed() ? about_equal
+                                                      : about_equal_near;
     const bool bytes_matter = platform_.oversubscribed() && bytes > smallest_tile;
     const auto close = std::ranges::find_if_not(sorted, [&](const Candidate& c) {
         return c.refusal.empty() && c.correction == 1 && c.time <= equal * sorted.front().time;

@@ -108,7 +108,7 @@ Program reordered(const Make& make, const Request& q, std::span<const Rank> orde
         return static_cast<Rank>(found - order.begin());
     };
     const Rank root = has_root(q.collective) ? part_of(q.root) : q.root;
-    Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.nodes});
+    Program p = make({q.collective, part_of(q.rank), q.ranks, root, q.nodes, q.cores});
     p.rank = q.rank;
     p.root = q.root;
     // If a buffer has a row per rank, part p's row is the row of rank order[p].

@@ -14,10 +14,12 @@ namespace {
 class Clock {
   public:
     Clock(const Rehearsal& r, const Tiling& tiling, const Rates& rates, const std::function<Line(Rank, Rank)>& line,
-          Cached cached)
+          Cached cached, std::span<const int> core_of)
         : r_(r),
           rates_(rates),
           line_(line),
+          core_of_(core_of),
+          cores_(core_of.empty() ? 1 : 1 + std::ranges::max(core_of)),
           bytes_(static_cast<double>(tiling.tile)),
           slice_extra_(cached.buffers ? 0 : rates.memory),
           message_extra_(cached.messages ? 0 : rates.memory),
@@ -36,6 +38,9 @@ class Clock {
         price_.chain = *std::ranges::max_element(free_);
         price_.busiest = *std::ranges::max_element(busy_);
         for (const double b : busy_) price_.work += b;
+        std::vector<double> of_core(core_of_.empty() ? 0 : static_cast<std::size_t>(cores_));
+        for (std::size_t p = 0; p < core_of_.size(); ++p) of_core[static_cast<std::size_t>(core_of_[p])] += busy_[p];
+        for (const double its : of_core) price_.core = std::max(price_.core, its);
         return price_;
     }
 
@@ -67,9 +72,11 @@ class Clock {
         for (std::uint32_t i = s.first; i < s.first + s.sources + s.sinks; ++i) {
             const bool source = i < s.first + s.sources;
             const Operand& o = p.operands[i];
-            if (once && !source && o.place == Place::peer && std::exchange(written, true)) continue;
+            const bool sends = !source && o.place == Place::peer;
+            if (once && sends && std::exchange(written, true)) continue;
             const double extra = o.place == Place::peer ? message_extra_ : slice_extra_;
             double per_byte = (source ? rates_.load : rates_.store) + extra;
+            if (sends) per_byte += rates_.between_cores * (once ? cores_ - 1 : are_apart(p.rank, o.index));
             if (o.place == Place::peer) {
                 const Line line = source ? line_(o.index, p.rank) : line_(p.rank, o.index);
                 if (!o.more) work += rates_.message + line.handling_us;
@@ -80,6 +87,10 @@ class Clock {
             price_.far += extra * bytes_;
         }
         return work;
+    }
+
+    bool are_apart(Rank a, Rank b) const {
+        return !core_of_.empty() && core_of_[static_cast<std::size_t>(a)] != core_of_[static_cast<std::size_t>(b)];
     }
 
     /// True if the step moves no bytes itself: a slice that is only sent is read by its receivers, and a message that
@@ -96,6 +107,8 @@ class Clock {
     const Rehearsal& r_;
     const Rates& rates_;
     const std::function<Line(Rank, Rank)>& line_;
+    const std::span<const int> core_of_;
+    const int cores_;
     const double bytes_, slice_extra_, message_extra_;
     const bool refers_;
     std::vector<double> alpha_;        // by connection
@@ -145,8 +158,8 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
     const auto time = [&](int threads, int cores) {
         const int ranks_at_work = std::min(ranks, cores);
         const int at_work = static_cast<int>(std::min<long long>(static_cast<long long>(ranks) * threads, cores));
-        const double first = std::max(price.chain, price.work / ranks_at_work + price.lost);
-        const double of_cores = price.work / at_work + price.lost / channels;
+        const double first = std::max(price.chain, std::max(price.work / ranks_at_work, price.core) + price.lost);
+        const double of_cores = std::max(price.work / at_work, price.core) + price.lost / channels;
         const double of_memory = price.far / std::min(at_work, rates.streams);
         return first + (tiles - 1.0) * std::max({price.busiest / threads, price.chain / channels, of_cores, of_memory});
     };
@@ -156,8 +169,8 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
 }
 
 Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
-                    const std::function<Line(Rank, Rank)>& line, Cached cached) {
-    Price p = Clock(rehearsal, tiling, rates, line, cached).run();
+                    const std::function<Line(Rank, Rank)>& line, Cached cached, std::span<const int> core_of) {
+    Price p = Clock(rehearsal, tiling, rates, line, cached, core_of).run();
     p.lost = rehearsal.lost;
     return p;
 }

@@ -27,15 +27,16 @@ struct Rates {
     double lines = 0;                          // on GPUs in addition, a byte of it where it goes in lines
     double load = 1 / 90e3, store = 1 / 90e3;  // a byte of a source, of a sink, in the caches
     double memory = 1 / 40e3;                  // in addition, a byte that is not in the caches
-    double switching = 0.9;                    // switching to another rank, if ranks outnumber cores
-    double cold = 0.6;                         // in addition, the first step after a switch
-    int cores = 1 << 30;                       // shared by all ranks
-    int threads = 1;                           // of a rank, for its channels; on a GPU one for each
-    double sharing = 0;                        // starting the other threads of a rank on a call
-    bool insists = false;                      // decide about threads as if each had a core of its own
-    int streams = 1 << 30;                     // cores that saturate the memory
-    bool references = false;                   // peers can map all buffers, so large messages need no copy
-    bool to_all = false;                       // a message to all ranks is written once, if it is not by reference
+    double between_cores = 1 / 15e3;  // in addition, a byte of a message from another core, if cores are shared
+    double switching = 0.9;           // switching to another rank, if ranks outnumber cores
+    double cold = 0.6;                // in addition, the first step after a switch
+    int cores = 1 << 30;              // shared by all ranks
+    int threads = 1;                  // of a rank, for its channels; on a GPU one for each
+    double sharing = 0;               // starting the other threads of a rank on a call
+    bool insists = false;             // decide about threads as if each had a core of its own
+    int streams = 1 << 30;            // cores that saturate the memory
+    bool references = false;          // peers can map all buffers, so large messages need no copy
+    bool to_all = false;              // a message to all ranks is written once, if it is not by reference
 
     friend bool operator==(const Rates&, const Rates&) = default;
 };
@@ -75,6 +76,7 @@ struct Price {
     double chain = 0;     // one tile from its first step to its last, if each rank had a core
     double busiest = 0;   // one tile's work of the rank that has the most
     double work = 0;      // one tile's work of all ranks
+    double core = 0;      // of those on the core with the most work; 0 if it is unknown which ranks share cores
     double far = 0;       // the part of `work` that is due to bytes outside the caches
     double lost = 0;      // one tile's waiting and switching of a core, if ranks outnumber cores
     int threads = 1;      // of each rank, which share the work
@@ -83,9 +85,11 @@ struct Price {
 
 /// Prices one tile of a call. add_tiles() sets `time` and `threads`, which depend on the number of tiles and channels.
 /// tiling: with lengths in bytes, not elements. line: the cost of messages from one rank to another. Without
-/// rehearsal.order the result is a lower bound (up to rounding) of the price with it.
+/// rehearsal.order the result is a lower bound (up to rounding) of the price with it. core_of: by rank, if ranks share
+/// cores and it is known which: messages between cores cost rates.between_cores more. The writer pays that, for each
+/// core once.
 Price price_of_tile(const Rehearsal& rehearsal, const Tiling& tiling, const Rates& rates,
-                    const std::function<Line(Rank, Rank)>& line, Cached cached = {});
+                    const std::function<Line(Rank, Rank)>& line, Cached cached = {}, std::span<const int> core_of = {});
 
 /// Sets price.time from the chain and work of one tile. Sets price.threads to min(rates.threads, channels) if that
 /// takes less time than one thread, else to 1.

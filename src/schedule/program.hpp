@@ -114,6 +114,7 @@ struct Request {
     int ranks;
     Rank root = 0;                    // if the collective has one; the peer of send and recv
     std::span<const int> nodes = {};  // consecutive ranks on each node; empty if unknown
+    std::span<const int> cores = {};  // the same of cores that ranks share, all on one node
 };
 
 /// A program without steps, with the rows that the collective has on this rank, cut into `columns` chunks each.

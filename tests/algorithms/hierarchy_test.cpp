@@ -1,4 +1,4 @@
-// Hierarchies: any two algorithms, hosts of any sizes.
+// Hierarchies: any two algorithms, hosts of any sizes. Chains: cores of any numbers of ranks.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -73,6 +73,32 @@ TEST_CASE("hierarchies of hosts of all sizes are right") {
             for (const Algorithm& a : compositions())
                 if (a.usual && n <= 6) check(a, nodes);
         }
+}
+
+TEST_CASE("chains over cores with any numbers of ranks are right, and pass from core to core once") {
+    const auto check_chain = [](const Nodes& cores) {
+        const int n = ranks_of(cores);
+        INFO("ranks of cores " << text_of(cores));
+        REQUIRE(prove(*find_algorithm("chain"), Collective::all_reduce, n, 0, {}, cores).error == "");
+        std::vector<int> core_of;
+        for (const int ranks : cores)
+            core_of.insert(core_of.end(), static_cast<std::size_t>(ranks), core_of.empty() ? 0 : core_of.back() + 1);
+        std::size_t partial = 0;  // sums that are not complete and go to another core
+        for (const Program& p : all_programs(*find_algorithm("chain"), Collective::all_reduce, n, 0, {}, cores))
+            for (const Step& s : p.steps)
+                if (p.sinks(s).size() == 1 && p.sinks(s).front().place == Place::peer)
+                    partial += core_of[static_cast<std::size_t>(p.rank)] !=
+                               core_of[static_cast<std::size_t>(p.sinks(s).front().index)];
+        if (n > 1) CHECK(partial == cores.size() * (cores.size() - 1));
+    };
+    for (int n = 1; n <= (harness::sanitized ? 6 : 9); ++n)
+        for (const Nodes& cores : partitions(n)) check_chain(cores);
+    std::mt19937 random(harness::seed());
+    for (int i = 0; i < 12; ++i) {
+        Nodes cores(1 + random() % 16);
+        for (int& ranks : cores) ranks = 1 + static_cast<int>(random() % 4);
+        check_chain(cores);
+    }
 }
 
 TEST_CASE("any two algorithms make a hierarchy") {

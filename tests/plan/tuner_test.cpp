@@ -12,6 +12,14 @@ std::string chosen(Tuner& tuner, Collective c, std::size_t bytes) {
     return std::string(tuner.choose({c, bytes}).algorithm->name);
 }
 
+/// By part, if ranks have been bound to the cores in turn.
+std::vector<int> cores_in_turn(int ranks, int cores) {
+    std::vector<int> core_of;
+    for (int r = 0; r < ranks; ++r) core_of.push_back(r % cores);
+    std::ranges::sort(core_of);
+    return core_of;
+}
+
 std::string error_of(std::string_view list) {
     try {
         Allowed::parse(list);
@@ -70,6 +78,7 @@ TEST_CASE("what is chosen is the same whether all candidates are played through 
                 for (const bool mappable : {false, true}) {
                     Platform p = machine(n, cores);
                     p.limits.reference = 16 * 1024;
+                    if (n < 19 && mappable) p.place_on_cores(cores_in_turn(n, cores));
                     p.near_bytes = 1 << 20;
                     Tuner quick(p, {}, false, nullptr), thorough(p, {}, false, nullptr);
                     for (const std::size_t bytes : {8u, 1u << 20, 1u << 14, 1u << 26, 1u << 17}) {
@@ -87,6 +96,29 @@ TEST_CASE("what is chosen is the same whether all candidates are played through 
             }
         }
     }
+}
+
+TEST_CASE("bound ranks that share cores: large sums pass from core to core once") {
+    for (const int n : {4, 7, 8}) {
+        INFO(n);
+        Platform p = host_platform(n, 2, 260 << 20, 2 << 20, {&shm_transport()});
+        Tuner unbound(p, {}, false, nullptr);
+        CHECK(chosen(unbound, Collective::all_reduce, 1 << 20) != "chain");
+        p.place_on_cores(cores_in_turn(n, 2));
+        CHECK(p.cores == std::vector<int>{(n + 1) / 2, n / 2});
+        Tuner bound(p, {}, false, nullptr);
+        CHECK(chosen(bound, Collective::all_reduce, 1 << 20) == "chain");
+        CHECK(chosen(bound, Collective::all_reduce, 8) != "chain");
+    }
+    Platform p = machine(4, 2);
+    for (const std::vector<int>& elsewhere : {std::vector<int>{}, {0, 1, 0, 1}}) {  // unknown; a core's ranks apart
+        p.place_on_cores(elsewhere);
+        CHECK(p.core_of == elsewhere);
+        CHECK(p.cores.empty());
+    }
+    p = machine(2, 2);  // nothing is shared
+    p.place_on_cores({0, 1});
+    CHECK(p.cores.empty());
 }
 
 TEST_CASE("many ranks: nothing that connects all with all, and no rehearsal") {

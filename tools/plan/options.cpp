@@ -21,8 +21,8 @@ constexpr const char* usage =
     "usage: tutti-plan list [--op OP] | show --op OP --algo NAME --ranks N [--rank R] [--root R] | show --file F "
     "|\n"
     "       svg --op OP --algo NAME --ranks N [--root R] > FILE | svg --file F > FILE |\n"
-    "       explain --op OP --ranks N [--bytes B] [--cores C] [--transport T] [--round-trip US] [--algo LIST]\n"
-    "               [--reproducible] |\n"
+    "       explain --op OP --ranks N [--bytes B] [--cores C] [--bound] [--transport T] [--round-trip US]\n"
+    "               [--algo LIST] [--reproducible] |\n"
     "       verify --op OP --algo NAME --ranks N [--root R] | verify --all [--max-ranks N] | verify --file F |\n"
     "       export --algo NAME --ranks N [--op OP] [--root R] [--name NAME] > FILE\n"
     "Instead of --ranks N, --nodes says how many ranks each host has: 3,5.\n";
@@ -168,6 +168,7 @@ void add_commands(CLI::App& app, Options& args, Texts& texts) {
     explains.add_option("--nodes", args.nodes, "how many of them each host has, as 3,5, instead")->delimiter(',');
     explains.add_option("--cores", args.cores, "cores that they share, those of this machine by default")
         ->check(CLI::Range(1, most_ranks));
+    explains.add_flag("--bound", args.bound, "each rank is bound to one of the cores, in turn");
     explains.add_option("--round-trip", args.round_trip_us, "how long one between hosts takes, in microseconds")
         ->check(CLI::Range(0, longest_round_trip_us));
     explains.add_option("--transport", texts.transport, "local, shm (default), or between hosts tcp (default), verbs");

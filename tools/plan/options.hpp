@@ -29,6 +29,7 @@ struct Options {
     const tutti::Transport* transport = nullptr;  // of explain
     int cores = 0;
     int round_trip_us = 0;
+    bool bound = false;
     bool reproducible = false;
 };
 
