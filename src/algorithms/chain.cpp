@@ -29,7 +29,7 @@ Program all_reduce(const Request& q) {
     const std::vector<Rank> first = first_ranks(q);
     const auto columns = static_cast<int>(first.size());
     const Rank prev = (q.rank + q.ranks - 1) % q.ranks, next = (q.rank + 1) % q.ranks;
-    // The column whose chain came through most recently has begun with this rank's own group.
+    // A rank's first column is that of its own group. Then come those of the groups before, whose sums arrive later.
     int own = 0;
     while (own + 1 < columns && first[static_cast<std::size_t>(own) + 1] <= q.rank) ++own;
     const auto column = [&](int back) { return (own + columns - back) % columns; };
