@@ -4,7 +4,8 @@ import json
 import pathlib
 
 # Bus bandwidth over algorithm bandwidth, as nccl-tests has it.
-BUS = {"all_reduce": lambda n: 2 * (n - 1) / n}
+BUS = {"all_reduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1} | dict.fromkeys(
+    ("all_gather", "reduce_scatter", "alltoall"), lambda n: (n - 1) / n)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +103,13 @@ def of_compare(name, document):
     points = []
     best = {}  # of several settings of one library
     for row in document["results"]:
-        key = (row["ranks"], row["bytes"], row["library"])
+        op = row.get("op", "all_reduce").replace("all_to_all", "alltoall")  # as its perf program is called
+        key = (op, row["ranks"], row["bytes"], row["library"])
         if key not in best or row["us"] < best[key]:
             best[key] = row["us"]
-    for (ranks, size, library), us in best.items():
-        subject = f"all_reduce, {ranks} CPU ranks (processes), float sum"
-        points.append(Point(subject, library, size, us, size / us / 1e3 * BUS["all_reduce"](ranks)))
+    for (op, ranks, size, library), us in best.items():
+        subject = f"{op}, {ranks} CPU ranks (processes), float" + " sum" * ("reduce" in op)
+        points.append(Point(subject, library, size, us, size / us / 1e3 * BUS[op](ranks)))
     about = [("started", document.get("time", "")), ("command", "bench/compare/compare"),
              ("on", f"{document.get('cores', '?')} cores, one core copies "
                     f"{document['machine'].get('memcpy_one_core_gbs', '?')} GB/s")]

@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 
+from collectives import COLLECTIVES
+
 HERE = pathlib.Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0))
 
@@ -85,47 +87,67 @@ class Clients:
         return (str(self.build / "tools" / "tutti-run"), "-n", "{n}")
 
 
-def tutti_settings(clients):
+def tutti_settings(clients, op):
     def setting(library, memory, **environment):
-        return Setting(library, "", clients.launcher(), (clients.tutti(), memory), environment)
-    return [setting("Tutti private", "private"), setting("Tutti mapped", "mapped"),
-            setting("Tutti private ring", "private", TUTTI_ALGO="ring"),
-            setting("Tutti private direct", "private", TUTTI_ALGO="direct"),
-            setting("Tutti mapped direct", "mapped", TUTTI_ALGO="direct")]
+        return Setting(library, "", clients.launcher(), (clients.tutti(), memory, op), environment)
+    settings = [setting("Tutti private", "private"), setting("Tutti mapped", "mapped")]
+    if op == "all_reduce":
+        settings += [setting("Tutti private ring", "private", TUTTI_ALGO="ring"),
+                     setting("Tutti private direct", "private", TUTTI_ALGO="direct"),
+                     setting("Tutti mapped direct", "mapped", TUTTI_ALGO="direct")]
+    return settings
 
 
-def plain_settings(clients):
+def plain_settings(clients, op):
     """What is possible: a program, no library (plain.c)."""
-    return [Setting(f"plain {way}", "", (), (clients.plain(), "{n}", way)) for way in ("copy", "zero-copy")]
+    return [Setting(f"plain {way}", "", (), (clients.plain(), "{n}", way, op)) for way in ("copy", "zero-copy")]
 
 
-def open_mpi_settings(clients):
+def tuned_ways(collective):
+    """Of Open MPI's coll/tuned: arguments."""
+    algorithm = f"coll_tuned_{collective.mpi}_algorithm"
+    return {label: ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", algorithm, str(number),
+                    *(("--mca", algorithm + "_segmentsize", "131072") if "segmented" in label else ()))
+            for label, number in collective.tuned.items()}
+
+
+def component_ways(collective, *there):
+    """Of Open MPI, too; `there`: components that this version has."""
+    return {f"coll/{name}": ("--mca", f"coll_{name}_priority", "100") for name in collective.components
+            if name in there}
+
+
+def open_mpi_settings(clients, op):
     # Yielding counts when ranks share cores. CMA is process_vm_readv, UCX comes with its own.
     start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}",
              "--mca", "mpi_yield_when_idle")
-    tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
-    segments = ("--mca", "coll_tuned_allreduce_algorithm_segmentsize", "131072")
     ucx = ("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
-    algorithms = {"as tuned": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
-                  "ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6")}
+    algorithms = {"as tuned": ()} | tuned_ways(COLLECTIVES[op])
     copies = {"": ("--mca", "btl_vader_single_copy_mechanism", "none"),
               ", CMA": ("--mca", "btl_vader_single_copy_mechanism", "cma"), ", UCX": ucx}
     ways = {name + how: (*way, *copy) for name, way in algorithms.items() for how, copy in copies.items()}
-    ways["coll/sm"] = ("--mca", "coll_sm_priority", "100")
-    program = (clients.mpi("openmpi"),)
+    ways |= component_ways(COLLECTIVES[op], "sm")
+    program = (clients.mpi("openmpi"), op)
     return [Setting("Open MPI", label, (*start, "1" if crowded else "0", *way), program, KEEP_MEMORY, crowded)
             for label, way in ways.items() for crowded in (False, True)]
 
 
-def mpich_settings(clients):
-    program = (clients.mpi("mpich"),)
+def mpich_ways(collective, *there):
+    """Variables; `there`: algorithms of the device that this version has."""
+    name = "MPIR_CVAR_" + collective.mpi.upper()
+    ways = {"as shipped": {}}
+    ways |= {algorithm.replace("_", " "): {name + "_POSIX_INTRA_ALGORITHM": algorithm}
+             for algorithm in collective.device if algorithm in there}
+    return ways | {algorithm.replace("_", " ") + ", no device collectives":
+                   {name + "_INTRA_ALGORITHM": algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+                   for algorithm in collective.mpich}
+
+
+def mpich_settings(clients, op):
+    program = (clients.mpi("mpich"), op)
     start = ("mpiexec.mpich", "-n", "{n}")
-    ways = {"as shipped": {}, "release gather": {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather"}}
-    for algorithm in ("auto", "reduce_scatter_allgather", "recursive_doubling"):
-        ways[algorithm.replace("_", " ") + ", no device collectives"] = {
-            "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
     settings = []
-    for label, way in ways.items():
+    for label, way in mpich_ways(COLLECTIVES[op], "release_gather").items():
         environment = KEEP_MEMORY | way
         settings.append(Setting("MPICH", label, start, program, environment, False))
         settings.append(Setting("MPICH", label + ", made to yield", (*start, "-genv", "LD_PRELOAD", clients.yielding()),
@@ -133,53 +155,46 @@ def mpich_settings(clients):
     return settings
 
 
-def gloo_settings(clients):
+def gloo_settings(clients, op):
     def setting(algorithm, waiting, crowded):
         return Setting("Gloo", f"{algorithm}, {waiting}", clients.launcher(),
-                       (clients.gloo(), "{directory}", algorithm, waiting), KEEP_MEMORY, crowded)
-    return [setting("halving_doubling", "poll", False), setting("ring_chunked", "poll", False),
-            setting("halving_doubling", "sleep", True), setting("ring_chunked", "sleep", True),
-            setting("function", "sleep", None)]
+                       (clients.gloo(), "{directory}", algorithm, waiting, op), KEEP_MEMORY, crowded)
+    classes = [name for name in COLLECTIVES[op].gloo if name != "function"]
+    settings = [setting(name, *how) for how in (("poll", False), ("sleep", True)) for name in classes]
+    return settings + [setting("function", "sleep", None)] * ("function" in COLLECTIVES[op].gloo)
 
 
 PEERS = {"Open MPI": ("mpicc.openmpi", open_mpi_settings), "MPICH": ("mpicc.mpich", mpich_settings),
          "Gloo": ("/usr/include/gloo/allreduce.h", gloo_settings)}
 
 
-def intel_settings(folder, clients):
-    program, root = (clients.newest_mpi(folder),), {"I_MPI_ROOT": str(folder), "I_MPI_PIN": "0"}
+def intel_settings(folder, clients, op):
+    program, root = (clients.newest_mpi(folder), op), {"I_MPI_ROOT": str(folder), "I_MPI_PIN": "0"}
     start = (str(folder / "bin/mpiexec.hydra"), "-launcher", "fork", "-n", "{n}")
     ways = {"as shipped": {}}
-    for algorithm in (1, 2, 5, 9, 10, 12, 20, 22, 23, 24):
-        ways[f"algorithm {algorithm}"] = {"I_MPI_ADJUST_ALLREDUCE": str(algorithm)}
+    for algorithm in COLLECTIVES[op].intel:
+        ways[f"algorithm {algorithm}"] = {f"I_MPI_ADJUST_{COLLECTIVES[op].mpi.upper()}": str(algorithm)}
     settings = [Setting("Intel MPI", label, start, program, KEEP_MEMORY | root | way) for label, way in ways.items()]
     return settings + [Setting("Intel MPI", f"yielding, way {way}", start, program,
                                KEEP_MEMORY | root | {"I_MPI_THREAD_YIELD": way}, True) for way in "123"]
 
 
-def newest_open_mpi_settings(folder, clients):
+def newest_open_mpi_settings(folder, clients, op):
     start = (str(folder / "bin/mpirun"), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "{n}")
-    tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
-    segments = ("--mca", "coll_tuned_allreduce_algorithm_segmentsize", "131072")
-    ways = {"as shipped": (), "non-overlapping": (*tuned, "2"), "recursive doubling": (*tuned, "3"),
-            "ring": (*tuned, "4"), "segmented ring": (*tuned, "5", *segments), "Rabenseifner": (*tuned, "6"),
-            "coll/sm": ("--mca", "coll_sm_priority", "100"), "coll/han": ("--mca", "coll_han_priority", "100")}
+    ways = {"as shipped": ()} | tuned_ways(COLLECTIVES[op]) | component_ways(COLLECTIVES[op], "sm", "han")
     ways |= {f"{label}, no CMA": (*way, "--mca", "smsc", "^cma") for label, way in ways.items() if label != "coll/sm"}
-    program, environment = (clients.newest_mpi(folder),), KEEP_MEMORY | {"OPAL_PREFIX": str(folder)}
+    program, environment = (clients.newest_mpi(folder), op), KEEP_MEMORY | {"OPAL_PREFIX": str(folder)}
     return [Setting("newest Open MPI", label, (*start, "--mca", "mpi_yield_when_idle", "1" if crowded else "0", *way),
                     program, environment, crowded) for label, way in ways.items() for crowded in (False, True)]
 
 
-def newest_mpich_settings(folder, clients):
-    start, program = (str(folder / "bin/mpiexec"), "-n", "{n}"), (clients.newest_mpi(folder),)
-    ways = {"as shipped": {}, "release gather": {"MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather"}}
-    for algorithm in ("auto", "reduce_scatter_allgather", "recursive_doubling"):
-        ways[algorithm.replace("_", " ") + ", no device collectives"] = {
-            "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+def newest_mpich_settings(folder, clients, op):
+    start, program = (str(folder / "bin/mpiexec"), "-n", "{n}"), (clients.newest_mpi(folder), op)
     # A process that may have several threads yields while it waits.
     return [Setting("newest MPICH", label + (", several threads" if crowded else ""), start, program,
                     KEEP_MEMORY | way | ({"COMPARE_THREADS": "1"} if crowded else {}), crowded)
-            for label, way in ways.items() for crowded in (False, True)]
+            for label, way in mpich_ways(COLLECTIVES[op], "release_gather", "ipc_read").items()
+            for crowded in (False, True)]
 
 
 # By folder: see newest_mpis.
@@ -187,30 +202,32 @@ NEWEST = {"intel": ("Intel MPI", intel_settings), "openmpi": ("newest Open MPI",
           "mpich": ("newest MPICH", newest_mpich_settings)}
 
 
-def newest_settings(clients, root):
+def newest_settings(clients, ops, root):
     """The same of the MPIs that newest_mpis has put under `root`."""
-    settings, missing = [], []
+    settings, missing = {op: [] for op in ops}, []
     for name, (library, make) in NEWEST.items():
         folder = root.resolve() / name
         if not (folder / "include/mpi.h").exists():
             missing.append(f"{library} (not in {folder})")
             continue
         try:
-            settings += make(folder, clients)
+            for op in ops:
+                settings[op] += make(folder, clients, op)
         except subprocess.CalledProcessError:
             missing.append(library + " (does not compile)")
     return settings, missing
 
 
-def peer_settings(clients):
-    """All settings of the peers that are there, and the names of those that are not."""
-    settings, missing = [], []
+def peer_settings(clients, ops):
+    """By collective, all settings of the peers that are there, and the names of those that are not."""
+    settings, missing = {op: [] for op in ops}, []
     for name, (sign, make) in PEERS.items():
         if not (pathlib.Path(sign).exists() if sign.startswith("/") else shutil.which(sign)):
             missing.append(name)
             continue
         try:
-            settings += make(clients)
+            for op in ops:
+                settings[op] += make(clients, op)
         except subprocess.CalledProcessError:
             missing.append(name + " (does not compile)")
     return settings, missing

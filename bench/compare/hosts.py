@@ -62,7 +62,7 @@ class Contest:
 
     # Each rank on a core of its own: hosts have no cores to themselves here, so LOCAL_RANK would be 0 on both.
     def tutti(self):
-        start = f"unset LOCAL_WORLD_SIZE; LOCAL_RANK=$RANK exec {self.clients.tutti()} private"
+        start = f"unset LOCAL_WORLD_SIZE; LOCAL_RANK=$RANK exec {self.clients.tutti()} private all_reduce"
         rows = on_hosts(self.options.hosts, f"{start} {self.effort}", TUTTI_SOCKETS=str(self.options.streams))
         return {("Tutti", size): us for size, us in sizes_of(rows).items()}
 
@@ -75,8 +75,8 @@ class Contest:
         times = {}
         for way in ("halving_doubling poll", "ring_chunked poll", "function sleep"):
             with tempfile.TemporaryDirectory(prefix="compare-") as directory:
-                rows = on_hosts(self.options.hosts, f"exec {self.clients.gloo()} {directory} {way} {self.less_effort}",
-                                COMPARE_INTERFACE="eth0")
+                rows = on_hosts(self.options.hosts, f"exec {self.clients.gloo()} {directory} {way} all_reduce "
+                                f"{self.less_effort}", COMPARE_INTERFACE="eth0")
             for size, us in sizes_of(rows).items():
                 times["Gloo", size] = min(us, times.get(("Gloo", size), us))
         return times

@@ -43,89 +43,135 @@ static float value(int rank, size_t index) {
     return (float)((index * 7 + (size_t)rank * 13) % period);
 }
 
-static void fill(const struct library* library, float* in, size_t count) {
-    for (size_t i = 0; i < count; ++i) in[i] = i < period ? value(library->rank, i) : in[i - period];
+/* Of one size. */
+struct race {
+    const struct library* library;
+    const struct collective* collective;
+    void (*run)(const float* in, float* out, size_t count);
+    size_t bytes; /* as asked for */
+    float *in, *out;
+    size_t count, in_count, out_count; /* of a block and of the buffers */
+    int writes, reads;                 /* whether this rank has an input, and an output */
+    float sign;                        /* of the inputs, which touch() turns round */
+};
+
+static void fill(const struct race* race) {
+    for (size_t i = 0; i < race->in_count; ++i)
+        race->in[i] = i < period ? value(race->library->rank, i) : race->in[i - period];
 }
 
-/* sign: of the inputs, which touch() turns round. */
-static void check(const struct library* library, const float* out, size_t count, float sign) {
+static void check_block(const struct race* race, size_t block) {
+    const int rank = race->library->rank, sums = race->collective->sums;
+    const int first = sums ? 0 : (int)block, last = sums ? race->library->ranks - 1 : (int)block;
+    const size_t offset = race->collective->blocks_in ? (size_t)rank * race->count : 0, at = block * race->count;
     float expected[period] = {0};
     for (size_t i = 0; i < period; ++i)
-        for (int rank = 0; rank < library->ranks; ++rank) expected[i] += sign * value(rank, i);
-    for (size_t i = 0, in_period = 0; i < count; ++i) {
-        if (out[i] != expected[in_period]) {
-            fprintf(stderr, "rank %d: element %zu of %zu is %g, expected %g\n", library->rank, i, count, (double)out[i],
-                    (double)expected[in_period]);
+        for (int from = first; from <= last; ++from) expected[i] += race->sign * value(from, offset + i);
+    for (size_t i = 0, in_period = 0; i < race->count; ++i) {
+        if (race->out[at + i] != expected[in_period]) {
+            fprintf(stderr, "%s, rank %d: element %zu of %zu is %g, expected %g\n", race->collective->name, rank,
+                    at + i, race->out_count, (double)race->out[at + i], (double)expected[in_period]);
             exit(1);
         }
         if (++in_period == period) in_period = 0;
     }
 }
 
+static void run_and_check(const struct race* race) {
+    race->run(race->in, race->out, race->count);
+    for (size_t block = 0; block < race->out_count / race->count; ++block) check_block(race, block);
+}
+
 /* What a program does between two calls: writes its input, reads the output. */
-static void touch(float* in, const float* out, size_t count) {
+static void touch(const struct race* race) {
     uint32_t read = 0;
-    for (size_t i = 0; i < count; ++i) in[i] = -in[i];
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; race->writes && i < race->in_count; ++i) race->in[i] = -race->in[i];
+    for (size_t i = 0; race->reads && i < race->out_count; ++i) {
         uint32_t word;
-        memcpy(&word, &out[i], sizeof word);
+        memcpy(&word, &race->out[i], sizeof word);
         read ^= word;
     }
     __asm__ volatile("" : : "r"(read)); /* and the compiler can't drop it */
 }
 
-struct buffers {
-    float *in, *out;
-    size_t count;
-    float sign;
-};
-
 /* Of one operation: calls, touches or both. */
-static double seconds_of(const struct library* library, struct buffers* b, long operations, int calls, int touches) {
+static double seconds_of(struct race* race, long operations, int calls, int touches) {
     double begin;
-    library->largest(0); /* all begin together */
+    race->library->largest(0); /* all begin together */
     begin = now_seconds();
     for (long i = 0; i < operations; ++i) {
-        if (touches) touch(b->in, b->out, b->count);
-        if (calls) library->sum(b->in, b->out, b->count);
+        if (touches) touch(race);
+        if (calls) race->run(race->in, race->out, race->count);
     }
-    if (touches && operations % 2 != 0) b->sign = -b->sign;
-    return library->largest(now_seconds() - begin) / (double)operations;
+    if (touches && operations % 2 != 0) race->sign = -race->sign;
+    return race->library->largest(now_seconds() - begin) / (double)operations;
 }
 
 /* What calls add to a loop that touches the buffers, or to one that does nothing else. */
-static double seconds_of_call(const struct library* library, struct buffers* b, long operations, int touches) {
-    const double all = seconds_of(library, b, operations, 1, touches);
-    return touches ? all - seconds_of(library, b, operations, 0, 1) : all;
+static double seconds_of_call(struct race* race, long operations, int touches) {
+    const double all = seconds_of(race, operations, 1, touches);
+    return touches ? all - seconds_of(race, operations, 0, 1) : all;
 }
 
-static void time_size(const struct library* library, size_t bytes, const struct effort* effort) {
-    const int touches = getenv("COMPARE_TOUCH") != NULL;
-    struct buffers b = {buffer(library, bytes), buffer(library, bytes), bytes / sizeof(float), 1};
+static struct race race_of(const struct library* library, const struct collective* c,
+                           void (*run)(const float* in, float* out, size_t count), size_t bytes) {
+    const size_t blocks = c->blocks_in || c->blocks_out ? (size_t)library->ranks : 1;
+    const size_t whole = bytes / sizeof(float) / blocks, count = whole ? whole : 1;
+    struct race race = {.library = library, .collective = c, .run = run, .bytes = bytes, .count = count, .sign = 1};
+    race.writes = !c->rooted || library->rank == 0;
+    race.reads = !c->rooted || library->rank != 0;
+    race.in_count = c->blocks_in ? blocks * count : count;
+    race.out_count = c->blocks_out ? blocks * count : count;
+    race.out = buffer(library, race.out_count * sizeof(float));
+    race.in = c->rooted ? race.out : buffer(library, race.in_count * sizeof(float));
+    return race;
+}
+
+static void time_size(struct race race, const struct effort* effort) {
+    const int touches = getenv("COMPARE_TOUCH") != NULL, prints = race.library->rank == 0;
     double guess;
     long operations;
-    fill(library, b.in, b.count);
-    library->sum(b.in, b.out, b.count); /* connects, and registers the buffers */
-    check(library, b.out, b.count, b.sign);
-    guess = seconds_of(library, &b, 1, 1, touches);
-    if (guess < 0.01) guess = seconds_of(library, &b, (long)(0.01 / guess) + 1, 1, touches);
+    if (race.writes) fill(&race);
+    run_and_check(&race); /* connects, and registers the buffers */
+    guess = seconds_of(&race, 1, 1, touches);
+    if (guess < 0.01) guess = seconds_of(&race, (long)(0.01 / guess) + 1, 1, touches);
     operations = (long)(effort->seconds / effort->batches / guess) + 1;
-    if (library->rank == 0) printf("{\"bytes\": %zu, \"us\": [", bytes);
+    if (prints) printf("{\"bytes\": %zu, \"us\": [", race.bytes);
     for (int batch = 0; batch < effort->batches; ++batch) {
-        const double time = seconds_of_call(library, &b, operations, touches);
-        if (library->rank == 0) printf("%s%.4f", batch ? ", " : "", 1e6 * time);
+        const double time = seconds_of_call(&race, operations, touches);
+        if (prints) printf("%s%.4f", batch ? ", " : "", 1e6 * time);
     }
-    if (library->rank == 0) printf("]}\n");
+    if (prints) printf("]}\n");
     fflush(stdout);
-    library->sum(b.in, b.out, b.count);
-    check(library, b.out, b.count, b.sign);
+    touch(&race); /* so that an output of an earlier call is wrong */
+    race.sign = -race.sign;
+    run_and_check(&race);
     /* The buffers are not freed: libraries remember their addresses, and the process ends soon. */
 }
 
-void time_sizes(const struct library* library, const char* sizes, const struct effort* effort) {
+const struct collective* collective_named(const char* name) {
+    static const struct collective all[] = {{"all_reduce", 0, 0, 1, 0},
+                                            {"all_gather", 0, 1, 0, 0},
+                                            {"reduce_scatter", 1, 0, 1, 0},
+                                            {"broadcast", 0, 0, 0, 1},
+                                            {"all_to_all", 1, 1, 0, 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+        if (strcmp(all[i].name, name) == 0) return &all[i];
+    fprintf(stderr, "%s: no such collective\n", name);
+    exit(2);
+}
+
+void time_sizes(const struct library* library, const char* collective, const char* sizes, const struct effort* effort) {
+    const struct collective* named = collective_named(collective);
+    const struct call* call = library->calls;
     char* list = strdup(sizes);
+    while (call->collective && strcmp(call->collective, collective) != 0) ++call;
+    if (!call->collective) {
+        fprintf(stderr, "%s: this library has none\n", collective);
+        exit(2);
+    }
     for (char* size = strtok(list, ","); size; size = strtok(NULL, ","))
-        time_size(library, (size_t)strtoull(size, NULL, 10), effort);
+        time_size(race_of(library, named, call->run, (size_t)strtoull(size, NULL, 10)), effort);
     free(list);
 }
 

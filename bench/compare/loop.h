@@ -1,6 +1,6 @@
-/* The loop that times every library alike: float32 sum, out of place, each rank pinned to a core of its own as far as
- * there are cores, warm-up, batches, and of each batch the slowest rank's mean. Rank 0 prints one JSON line per size.
- */
+/* The loop that times every library alike: one collective of float32, sums if it reduces, out of place, each rank
+ * pinned to a core of its own as far as there are cores, warm-up, batches, and of each batch the slowest rank's mean.
+ * Rank 0 prints one JSON line per size. */
 #ifndef LOOP_H_
 #define LOOP_H_
 
@@ -10,11 +10,26 @@
 extern "C" {
 #endif
 
+struct collective {
+    const char* name;
+    int blocks_in, blocks_out; /* whether that buffer has a block for each rank, in their order, or is one block */
+    int sums;                  /* over all ranks; the others copy: block q of the output is of rank q */
+    int rooted;                /* only rank 0 has an input; in place: both buffers are one */
+};
+
+/* "all_reduce", "all_gather", "reduce_scatter", "broadcast" or "all_to_all"; any other name ends the process. */
+const struct collective* collective_named(const char* name);
+
+struct call { /* what is timed; count: the elements of a block */
+    const char* collective;
+    void (*run)(const float* in, float* out, size_t count);
+};
+
 struct library {
     int rank, ranks;
-    void (*sum)(const float* in, float* out, size_t count); /* the call that is timed */
-    double (*largest)(double mine);                         /* over all ranks */
-    void* (*allocate)(size_t bytes);                        /* NULL: page-aligned private memory */
+    const struct call* calls;        /* of the collectives that it has; the last one's name is NULL */
+    double (*largest)(double mine);  /* over all ranks */
+    void* (*allocate)(size_t bytes); /* NULL: page-aligned private memory */
 };
 
 struct effort {
@@ -27,10 +42,12 @@ struct effort effort_of(const char* seconds, const char* batches);
 /* Pins this process to core (local rank modulo cores). To be called first, so that its memory is near that core. */
 void pin_to_core(int local_rank);
 
-/* sizes: "8,1024,..." in bytes. With COMPARE_TOUCH in the environment every rank writes its input before each call and
- * reads its output after it, as programs do; what is printed is what the calls add to the time of a loop that touches
- * as much. So a result that lies in another core's cache costs the library that left it there. */
-void time_sizes(const struct library* library, const char* sizes, const struct effort* effort);
+/* sizes: "8,1024,..." in bytes of the larger of a rank's two buffers, which is rounded down to whole blocks of at least
+ * one element; what is printed is the size that was asked for. With COMPARE_TOUCH in the environment every rank writes
+ * its input before each call and reads its output after it, as programs do; what is printed is what the calls add to
+ * the time of a loop that touches as much. So a result that lies in another core's cache costs the library that left it
+ * there. */
+void time_sizes(const struct library* library, const char* collective, const char* sizes, const struct effort* effort);
 
 double now_seconds(void);
 

@@ -123,10 +123,10 @@ def best_limits(rounds):
 
 
 def init_milliseconds(setting, ranks, repeats):
-    """From the first call of the first rank to the last rank's first finished all-reduce: the median."""
+    """Of Tutti, from the first call of the first rank to the last rank's first finished all-reduce: the median."""
     values = []
     for _ in range(repeats):
-        command = setting.command(ranks)[0][:-1] + ["init", str(time.monotonic() + 0.3)]
+        command = setting.command(ranks)[0][:-2] + ["init", str(time.monotonic() + 0.3)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode == 0:
             values.append(json.loads(done.stdout)["init_ms"])

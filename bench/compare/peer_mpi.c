@@ -1,4 +1,4 @@
-/* MPI_Allreduce in the loop. peer_mpi SIZES SECONDS BATCHES
+/* MPI's collectives in the loop. peer_mpi COLLECTIVE SIZES SECONDS BATCHES
  * COMPARE_THREADS in the environment: as a process of several threads, which some MPIs make way for others. */
 #include <mpi.h>
 #include <stdio.h>
@@ -6,9 +6,30 @@
 
 #include "loop.h"
 
-static void sum(const float* in, float* out, size_t count) {
+static void all_reduce(const float* in, float* out, size_t count) {
     MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
+
+static void all_gather(const float* in, float* out, size_t count) {
+    MPI_Allgather(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(const float* in, float* out, size_t count) {
+    MPI_Reduce_scatter_block(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void broadcast(const float* in, float* out, size_t count) {
+    (void)in; /* is out */
+    MPI_Bcast(out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void all_to_all(const float* in, float* out, size_t count) {
+    MPI_Alltoall(in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static const struct call calls[] = {{"all_reduce", all_reduce},         {"all_gather", all_gather},
+                                    {"reduce_scatter", reduce_scatter}, {"broadcast", broadcast},
+                                    {"all_to_all", all_to_all},         {NULL, NULL}};
 
 static double largest(double mine) {
     double all;
@@ -24,19 +45,19 @@ static int local_rank(void) {
 }
 
 int main(int argc, char** argv) {
-    struct library mpi = {0, 1, sum, largest, NULL};
+    struct library mpi = {0, 1, calls, largest, NULL};
     struct effort effort;
     int provided;
-    if (argc != 4) {
-        fprintf(stderr, "usage: peer_mpi SIZES SECONDS BATCHES\n");
+    if (argc != 5) {
+        fprintf(stderr, "usage: peer_mpi COLLECTIVE SIZES SECONDS BATCHES\n");
         return 2;
     }
     pin_to_core(local_rank());
     MPI_Init_thread(&argc, &argv, getenv("COMPARE_THREADS") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.ranks);
-    effort = effort_of(argv[2], argv[3]);
-    time_sizes(&mpi, argv[1], &effort);
+    effort = effort_of(argv[3], argv[4]);
+    time_sizes(&mpi, argv[1], argv[2], &effort);
     MPI_Finalize();
     return 0;
 }

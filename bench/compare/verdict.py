@@ -1,6 +1,8 @@
 """What the figures say: the table, and the targets that Tutti sets itself."""
 import statistics
 
+from collectives import COLLECTIVES
+
 TUTTI = ("Tutti private", "Tutti mapped")
 PLAIN = ("plain copy", "plain zero-copy")  # programs, no libraries: what is possible with such buffers
 
@@ -17,7 +19,11 @@ def figure(us):
 
 
 class Results:
-    def __init__(self, rows):
+    """Of one collective."""
+
+    def __init__(self, rows, op="all_reduce"):
+        self.op = op
+        self.title = COLLECTIVES[op].title()
         self.rows = rows
         self.best = {}  # of a library's settings
         for row in rows:
@@ -51,16 +57,16 @@ def ratio(other, own):
     return None if other is None or own is None else other / own
 
 
-def floor(machine, ranks, size):
+def floor(machine, op, ranks, size):
     """Microseconds to read every input once and to write every output once, at the speed at which both cores together
-    copied that size in the best of the same rounds; at least those of a bare meeting of so many processes. None: there
-    were no rounds of so many."""
+    copied that size in the best of the rounds; unless it is a broadcast, at least those of a bare meeting of so
+    many processes. None: there were no rounds of so many, or nothing is known of a broadcast of so few bytes."""
     limit = machine.get(str(ranks))
     if limit is None:
         return None
     rate = limit["copy_by_size_gbs"].get(str(size))
-    copy = 0 if rate is None else 2 * ranks * size / rate / 1e3
-    return max(copy, limit["meeting_us"])
+    copy = 0 if rate is None else COLLECTIVES[op].moved(ranks) * size / rate / 1e3
+    return max(copy, limit["meeting_us"]) if COLLECTIVES[op].meets else copy or None
 
 
 def limits(machine):
@@ -75,7 +81,7 @@ def table(results, machine):
     lines = []
     for ranks in sorted({row["ranks"] for row in results.rows}):
         names = [name for name in (*TUTTI, *results.peers(), *PLAIN) if name in results.libraries()]
-        lines += ["", f"{ranks} processes, microseconds",
+        lines += ["", f"{results.title}, {ranks} processes, microseconds",
                   f"{'size':>8}" + "".join(f"{name:>16}" for name in names)
                   + f"{'peer/private':>16}{'peer/mapped':>14}{'private/copy':>14}{'mapped/zero':>13}{'floor':>12}"]
         for size in sorted({row["bytes"] for row in results.rows if row["ranks"] == ranks}):
@@ -86,7 +92,7 @@ def table(results, machine):
                 line += f"{shown(r):>{width}}"
             for own, plain, width in zip(TUTTI, PLAIN, (14, 13)):
                 line += f"{shown(ratio(results.time(ranks, size, own), results.time(ranks, size, plain))):>{width}}"
-            lines.append(line + f"{figure(floor(machine, ranks, size)):>12}")
+            lines.append(line + f"{figure(floor(machine, results.op, ranks, size)):>12}")
         lines.append("best settings")
         for peer in results.peers():
             sizes = sorted(size for r, size, library in results.best if (r, library) == (ranks, peer))
@@ -96,7 +102,7 @@ def table(results, machine):
 
 def summary(results):
     """The least and the middle of all ratios, in words."""
-    lines = [""]
+    lines = ["", results.title]
     cells = sorted({(row["ranks"], row["bytes"]) for row in results.rows})
     pairs = [(f"{other} / {own}", lambda cell, o=other: results.time(*cell, o), own)
              for own, other in (*zip(TUTTI, PLAIN), (TUTTI[1], TUTTI[0]))]
@@ -105,7 +111,7 @@ def summary(results):
         known = [(ratio(other(c), results.time(*c, own)), c) for c in cells if other(c) and results.time(*c, own)]
         if known:
             least_of, (ranks, size) = min(known)
-            lines.append(f"{name}: least {least_of:.2f} ({ranks} processes, {named(size)}), median "
+            lines.append(f"  {name}: least {least_of:.2f} ({ranks} processes, {named(size)}), median "
                          f"{statistics.median(r for r, _ in known):.2f} of {len(known)}")
     return "\n".join(lines)
 
@@ -126,6 +132,7 @@ def least(values):
 
 
 def targets(results, machine, init_ms):
+    """Of all-reduce."""
     t, big = results.time, 64 << 20
     sizes = sorted({row["bytes"] for row in results.rows})
 
@@ -141,13 +148,13 @@ def targets(results, machine, init_ms):
             at_least("2 processes, private, every size: best peer / Tutti", gains(2, "Tutti private", 0), 1),
             at_least("2 processes, private, 64 MiB", gain(2, big, "Tutti private"), 1.4),
             at_least("2 processes, mapped, from 32 KiB", gains(2, "Tutti mapped", 32 << 10), 2.5)]
-    over = [ratio(t(2, size, "Tutti mapped"), floor(machine, 2, size)) for size in sizes if size >= 1 << 20]
+    over = [ratio(t(2, size, "Tutti mapped"), floor(machine, results.op, 2, size)) for size in sizes if size >= 1 << 20]
     known = [value for value in over if value is not None]
     rows.append(below("2 processes, mapped, from 1 MiB: times the floor", max(known, default=None), 1.3, "x"))
 
     def reach(ranks, size, bound):
         """What no library could exceed: the best peer's time over the floor."""
-        best = ratio(results.best_peer(ranks, size), floor(machine, ranks, size))
+        best = ratio(results.best_peer(ranks, size), floor(machine, results.op, ranks, size))
         return "" if best is None or best >= bound else f"; the floor itself: {best:.2f}"
     for ranks in (4, 8):
         rows += [at_least(f"{ranks} processes, private, 8 B", gain(ranks, 8, "Tutti private"), 1.4),

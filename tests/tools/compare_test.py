@@ -10,11 +10,13 @@ import unittest
 
 sys.dont_write_bytecode = True  # no caches beside the sources
 COMPARE, BUILD = pathlib.Path(sys.argv.pop(1)).resolve(), pathlib.Path(sys.argv.pop(1)).resolve()
-sys.path.insert(0, str(COMPARE.parent))
+sys.path[:0] = [str(COMPARE.parent), str(COMPARE.parent.parent)]
 import contenders  # noqa: E402
+import measurements  # noqa: E402
 import measuring  # noqa: E402
 import plot  # noqa: E402
 import verdict  # noqa: E402
+from collectives import COLLECTIVES  # noqa: E402
 
 # A library is NAME US...: it takes so long, in its first call, its second, ...
 LIBRARY = """#!/bin/sh
@@ -23,6 +25,21 @@ name=$1; shift
 calls=$(grep -c "^$name\\$" log)
 shift $((calls - 1))
 printf '{"bytes": 1024, "us": [%s]}\\n' "$1"
+"""
+# One process. The first call is right; what it gets stays.
+STALE = """#include <string.h>
+#include "loop.h"
+static void once(const float* in, float* out, size_t count) {
+    static int calls;
+    if (calls++ == 0) memcpy(out, in, count * sizeof *in);
+}
+static double largest(double mine) { return mine; }
+int main(int count, char** arguments) {
+    const struct call calls[] = {{"all_gather", once}, {NULL, NULL}};
+    const struct library library = {0, 1, calls, largest, NULL};
+    const struct effort effort = {0.001, 1};
+    time_sizes(&library, arguments[count - 1], "400", &effort);
+}
 """
 MACHINE = """#!/bin/sh
 echo "machine $1" >>log
@@ -70,7 +87,7 @@ class Compare(unittest.TestCase):
         machine = {"2": limits}
         self.assertIn("MPICH: 1 KiB b", verdict.table(results, machine))
         self.assertIn("51 ns", verdict.limits(machine))
-        self.assertIn("MPICH", plot.svg(results, machine))
+        self.assertIn("MPICH", plot.svg([results], machine))
         self.assertTrue(verdict.target_table(verdict.targets(results, machine, 12)))
 
     def test_how_a_library_comes_goes_on_unless_it_is_far_behind(self):
@@ -94,13 +111,48 @@ class Compare(unittest.TestCase):
 
     def test_programs_without_a_library_add_up_what_they_should(self):
         clients = contenders.Clients(pathlib.Path().resolve())  # their loop checks every sum
-        for setting in contenders.plain_settings(clients):
-            for ranks in (1, 2, 3, 8):
+        for setting in (setting for op in COLLECTIVES for setting in contenders.plain_settings(clients, op)):
+            for ranks in (1, 2, 3, 8) if setting.program[-1] == "all_reduce" else (2, 5):
                 for touched in ({}, {"COMPARE_TOUCH": "1"}):
                     os.environ.update(touched)
                     times = measuring.run_once(setting, ranks, [8, 48, 52, 4096, 4100, 600000], 0.001, 1, 60)
                     os.environ.pop("COMPARE_TOUCH", None)
-                    self.assertEqual(len(times), 6, (setting.label, ranks, touched))
+                    self.assertEqual(len(times), 6, (setting.program, ranks, touched))
+
+    def test_an_output_of_an_earlier_call_is_noticed(self):
+        clients = contenders.Clients(pathlib.Path().resolve())
+        pathlib.Path("stale.c").write_text(STALE)
+        stale = contenders.compile_once(clients.out / "stale", [pathlib.Path("stale.c"), clients.loop], "cc",
+                                        "-std=gnu11", f"-I{COMPARE.parent}")
+        done = subprocess.run([stale, "all_gather"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('"bytes": 400', done.stdout)  # only the last result was wrong
+        self.assertIn("all_gather, rank 0: element 1 of 100 is 7, expected -7", done.stderr)
+        for name, why in (("broadcast", "this library has none"), ("scan", "no such collective")):
+            done = subprocess.run([stale, name], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(why, done.stderr)
+
+    def test_collectives_have_tables_of_their_own_and_only_all_reduce_has_targets(self):
+        rows = [{"op": op, "ranks": 2, "bytes": 1024, "library": library, "setting": "", "us": us}
+                for op, times in (("all_reduce", (2, 6)), ("broadcast", (1, 5))) for library, us in
+                zip(("Tutti private", "MPICH"), times)]
+        limits = {"hand_over_ns": 50, "meeting_us": 0.5, "copy_one_core_gbs": 5,
+                  "copy_by_size_gbs": {"1024": 20.48, "67108864": 2}}
+        collectives = [verdict.Results([row for row in rows if row["op"] == op], op)
+                       for op in ("all_reduce", "broadcast")]
+        for results, peer, floor in zip(collectives, (3, 5), (0.5, 0.1)):
+            self.assertEqual(verdict.floor({"2": limits}, results.op, 2, 1024), floor)
+            self.assertIn(f"{results.title}, 2 processes", verdict.table(results, {"2": limits}))
+            self.assertIn(f"{results.title}\n", verdict.summary(results))
+            self.assertIn(f"best peer / Tutti private: least {peer:.2f}", verdict.summary(results))
+        picture = plot.svg(collectives, {"2": limits})
+        self.assertIn("all-reduce, float32 sum, 2 processes", picture)
+        self.assertIn("broadcast, float32, 2 processes", picture)
+        run = measurements.of_compare("compare.json", {"results": rows, "machine": {}})
+        self.assertEqual([(p.subject, p.bus) for p in run.points if p.series == "MPICH"],
+                         [("all_reduce, 2 CPU ranks (processes), float sum", 1024 / 6e3),
+                          ("broadcast, 2 CPU ranks (processes), float", 1024 / 5e3)])
 
     def test_an_mpi_that_cannot_be_fetched_is_left_out_with_the_reason(self):
         pathlib.Path("python3").write_text("#!/bin/sh\necho no venv here >&2\nexit 1\n")
@@ -109,15 +161,15 @@ class Compare(unittest.TestCase):
                               env=os.environ | {"PATH": os.getcwd() + ":" + os.environ["PATH"]})
         self.assertIn("mpis/intel is left out: no venv here", done.stderr)
         self.assertEqual(list(pathlib.Path("mpis").iterdir()), [])
-        settings, missing = contenders.newest_settings(None, pathlib.Path("mpis"))
-        self.assertEqual((settings, len(missing)), ([], 3))
+        settings, missing = contenders.newest_settings(None, ["broadcast"], pathlib.Path("mpis"))
+        self.assertEqual((settings, len(missing)), ({"broadcast": []}, 3))
         self.assertIn("Intel MPI (not in ", missing[0])
 
     def test_all_ways_of_the_peers_are_tried(self):
         class Clients:
             def __getattr__(self, name):
                 return lambda *_: name
-        labels = {library: [setting.label for setting in make(Clients())]
+        labels = {library: [setting.label for setting in make(Clients(), "all_reduce")]
                   for library, (_, make) in contenders.PEERS.items()}
         for algorithm in ("as tuned", "ring", "segmented ring", "Rabenseifner", "recursive doubling"):
             for copies in ("", ", CMA", ", UCX"):
@@ -125,7 +177,7 @@ class Compare(unittest.TestCase):
         self.assertIn("as shipped", labels["MPICH"])  # with the device's collectives
         self.assertIn("recursive doubling, no device collectives", labels["MPICH"])
         self.assertIn("function, sleep", labels["Gloo"])
-        newest = {library: [setting.label for setting in make(pathlib.Path("/mpis"), Clients())]
+        newest = {library: [setting.label for setting in make(pathlib.Path("/mpis"), Clients(), "all_reduce")]
                   for library, make in contenders.NEWEST.values()}
         for label in ("as shipped", "algorithm 24", "yielding, way 3"):
             self.assertIn(label, newest["Intel MPI"])
@@ -133,6 +185,18 @@ class Compare(unittest.TestCase):
             self.assertIn(label, newest["newest Open MPI"])
         self.assertIn("as shipped, several threads", newest["newest MPICH"])
         self.assertIn('"function sleep"', (COMPARE.parent / "hosts.py").read_text())
+        for op, name in (("all_gather", "allgather"), ("reduce_scatter", "reduce_scatter_block"),
+                         ("broadcast", "bcast"), ("all_to_all", "alltoall")):
+            settings = [setting for _, make in contenders.PEERS.values() for setting in make(Clients(), op)]
+            settings += [setting for _, make in contenders.NEWEST.values()
+                         for setting in make(pathlib.Path("/mpis"), Clients(), op)]
+            for setting in settings:
+                self.assertEqual(setting.program[-1], op)
+            said = {part for setting in settings for part in (*setting.launcher, *setting.environment)}
+            self.assertIn(f"coll_tuned_{name}_algorithm", said)
+            self.assertIn(f"MPIR_CVAR_{name.upper()}_INTRA_ALGORITHM", said)
+            self.assertIn(f"I_MPI_ADJUST_{name.upper()}", said)
+            self.assertFalse([part for part in said if "allreduce" in part.lower()])
 
     def test_numbers_that_nothing_can_be_measured_with_are_refused(self):
         for option, number in (("--ranks", "1"), ("--sizes", "-8"), ("--sizes", "6"), ("--rounds", "0")):
