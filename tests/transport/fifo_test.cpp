@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/catch.hpp"
+#include "harness/harness.hpp"
 #include "links.hpp"
 
 using namespace tutti;
