@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "schedule/compose.hpp"
+#include "schedule/sends_first.hpp"
 #include "schedule/to_all.hpp"
 #include "schedule/verify.hpp"
 
@@ -208,6 +209,7 @@ std::shared_ptr<Executable> Planner::executable(const Operation& o, const Algori
     TUTTI_ASSERT(algorithm.fifo_depth <= static_cast<int>(slot_depth));
     Program own = program(site_.rank);
     if (all) own = to_all(own, program);
+    if (!site_.on_gpu) own = sends_first(own);
     BoundProgram bound = BoundProgram::bind(std::move(own), algorithm.pull_safe, algorithm.push_safe);
     const auto made = std::make_shared<Executable>(site_.prepare(std::move(bound), o.is_pair()));
     if (site_.on_gpu) uploaded_.push_back(made);

@@ -59,7 +59,7 @@ class Collector {
                 if (o.place != Place::peer) slices_[memory[o]].touched_by = step;
             bool pushed = modes[mode_].push && sources.size() == 1 && alone(p.steps[step].first) != nullptr;
             for (const Operand o : sinks) {
-                if (o.place == Place::peer) continue;
+                if (o.place == Place::peer || memory.is_source(p, p.steps[step], o)) continue;
                 write(slices_[memory[o]], o, step, pushed);
                 pushed = false;  // only the first slice is pushed to; the receiver copies from there to the others
             }

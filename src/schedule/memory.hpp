@@ -30,6 +30,13 @@ class Memory {
         return in_place_ && inputs_ >= outputs_ ? smaller_starts_at_ + index : inputs_ + index;
     }
 
+    /// Whether a step copies that place to itself, which changes nothing. (A sum may scale it.)
+    bool is_source(const Program& p, const Step& step, Operand sink) const {
+        const Operand from = p.operands[step.first];
+        return !reduces(p.collective) && step.sources == 1 && from.place != Place::peer &&
+               (*this)[sink] == (*this)[from];
+    }
+
   private:
     static bool can_be_in_place(Collective c) { return c != Collective::all_to_all && c != Collective::barrier; }
 

@@ -78,7 +78,7 @@ class Rower {
         for (std::size_t step = 0; step < p.steps.size(); ++step) {
             const Step& s = p.steps[step];
             for (const Operand o : p.sinks(s))
-                if (o.place != Place::peer && sent[memory[o]])
+                if (o.place != Place::peer && sent[memory[o]] && !memory.is_source(p, s, o))
                     hazard_ = place_of(p, step) + ": writes " + text_of(o, false) + " after it was sent from there";
             const auto is_peer = [](const Operand& o) { return o.place == Place::peer; };
             if (!std::ranges::any_of(p.sinks(s), is_peer)) continue;

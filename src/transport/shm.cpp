@@ -2,8 +2,8 @@
 // has a name in /dev/shm and nothing is left behind. Memory of tuttiMemAlloc is a memfd as well and is passed by
 // reference.
 //
-// Not used: process_vm_readv (CMA). It was measured on the machines at hand at 5 to 18 GB/s with 4 KiB pages, against
-// 25 and more through the slots: the kernel pins every page anew.
+// Not used: process_vm_readv (CMA), by which the kernel copies from the peer's private memory. It pins every page anew,
+// and gains only where programs neither write inputs nor read outputs between calls (docs/performance-cpu.md).
 #include <map>
 #include <mutex>
 #include <set>
