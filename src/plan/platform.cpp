@@ -79,9 +79,12 @@ void Platform::place_on_cores(std::vector<int> its) {
 }
 
 /// Reading what a peer has just written, line by line, takes as long as its program then takes to fetch the lines back:
-/// up to this part of the cores' own caches, copies take less (docs/performance-cpu.md).
+/// up to this part of the cores' own caches, copies take less (docs/performance-cpu.md). A
+/// broadcast's root would fetch all of them, so there copies take less up to the size of these caches.
 void Platform::copy_between_far_cores() {
-    if (sees_regions) copied_bytes = std::max(copied_bytes, near_bytes / far_part);
+    if (!sees_regions) return;
+    copied_bytes = std::max(copied_bytes, near_bytes / far_part);
+    copied_broadcast = near_bytes;
 }
 
 void Platform::share_among(int threads, int memories) {

@@ -254,8 +254,10 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
 /// alike whether peers can map the buffers or not.
 TileLimits Tuner::limits_of(const Question& q) const {
     TileLimits limits = q.uneven ? platform_.uneven : platform_.limits;
-    const std::size_t buffers = 2 * static_cast<std::size_t>(platform_.ranks) * q.bytes;
-    if (!q.uneven && buffers <= platform_.copied_bytes) limits.reference = SIZE_MAX;
+    const std::size_t all = static_cast<std::size_t>(platform_.ranks) * q.bytes;
+    const bool copied = 2 * all <= platform_.copied_bytes ||
+                        (q.collective == Collective::broadcast && all <= platform_.copied_broadcast);
+    if (!q.uneven && copied) limits.reference = SIZE_MAX;
     if (q.mappable) limits.slices = std::max(limits.slices, limits.mappable_slices);
     return limits;
 }

@@ -129,6 +129,12 @@ TEST_CASE("between far cores, buffers that take an eighth of the cores' own cach
     CHECK_FALSE(chosen(64 << 10, true).tiling.by_reference);
     CHECK(chosen(64 << 10, true).algorithm == chosen(64 << 10, false).algorithm);
     CHECK(chosen(128 << 10, true).tiling.by_reference);
+    const auto broadcast = [&](std::size_t bytes) {
+        return tuner.choose({.collective = Collective::broadcast, .bytes = bytes, .mappable = true})
+            .tiling.by_reference;
+    };
+    CHECK_FALSE(broadcast(1 << 20));
+    CHECK(broadcast(2 << 20));
     Platform threads = host_platform(2, 2, 32 << 20, 1 << 20, {&local_transport()});
     threads.copy_between_far_cores();
     CHECK(threads.copied_bytes == 0);  // they see each other's memory, mapped or not
