@@ -284,7 +284,8 @@ Candidate Tuner::cut(const Subject& s, const Question& q, const TileLimits& limi
             s.rehearsal.peers.pairs * moved.tile * static_cast<std::size_t>(c.shape.message_chunks) *
             static_cast<std::size_t>(moved.channels);
         cached.messages = under_way < platform_.near_bytes;
-        // In smaller calls what another core has written costs about as much as what the own one has.
+        // In smaller calls what another core has written costs about as much as what the own one has (measured on one
+        // machine: docs/performance-cpu.md, "Ranks that share cores").
         if (4 * ranks * q.bytes < platform_.near_bytes) rates.between_cores = 0;
         const auto line = [&](Rank a, Rank b) {
             Line between = platform_.line_between(a, b);
@@ -392,9 +393,8 @@ std::vector<Candidate> Tuner::judge_all(const Question& q) {
 
 /// Decides among candidates whose times the model can't tell apart. Where ranks outnumber cores, the model assumes that
 /// cores share all work evenly, which is truer the less the busiest rank has to do: where bytes matter, that decides
-/// first, and then fewer waits; for small calls, fewer waits alone. Fewer waits
-/// also decide where each core has its rank, if all that is touched stays in the cores' own caches: there bytes cost
-/// less than the model says.
+/// first, and then fewer waits; for small calls, fewer waits alone. Fewer waits also decide where each core has its
+/// rank, if all that is touched stays in the cores' own caches: there bytes cost less than the model says.
 void Tuner::prefer_balanced(std::vector<Candidate>& sorted, std::size_t bytes) const {
     const auto touched = 4 * static_cast<std::size_t>(platform_.ranks) * bytes;  // both buffers, messages in and out
     const bool near =

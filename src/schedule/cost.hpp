@@ -27,7 +27,8 @@ struct Rates {
     double lines = 0;                          // on GPUs in addition, a byte of it where it goes in lines
     double load = 1 / 90e3, store = 1 / 90e3;  // a byte of a source, of a sink, in the caches
     double memory = 1 / 40e3;                  // in addition, a byte that is not in the caches
-    double between_cores = 1 / 15e3;  // in addition, a byte of a message from another core, if cores are shared
+    double between_cores = 1 / 15e3;  // in addition, a byte of a message from another core, if cores are shared: so the
+                                      // model orders `direct` and `chain` as two cores of an Intel Xeon do
     double switching = 0.9;           // switching to another rank, if ranks outnumber cores
     double cold = 0.6;                // in addition, the first step after a switch
     int cores = 1 << 30;              // shared by all ranks
