@@ -13,6 +13,7 @@
 // can use the same words.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -30,13 +31,38 @@ namespace tutti {
 
 inline constexpr std::uint32_t fifo_depth =
     16;  // messages in flight at most; enough that writers of short ones rarely read credits
-inline constexpr std::uint32_t slot_depth = 4;  // of these, the ones that can lie in slots
+inline constexpr std::uint32_t slot_depth = 4;  // of these, the ones that can lie in slots of their own
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t longest_slot_bytes = 2 * 1024 * 1024;  // on long paths
 constexpr std::size_t slot_stride_of(std::size_t slot) {
     return slot + 4096 + 64;  // so that slots do not compete for the same cache sets
 }
 inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
+
+/// Where messages of a length lie in slots: message n in slot n % slot_depth. A slot has room for several short ones,
+/// so more than slot_depth of them can be under way. That also makes them faster: what one core has just read costs
+/// another one more to write again. Between far cores, messages that take turns in 256 KiB take two thirds of the time
+/// that they take in 128 (docs/performance-cpu.md).
+struct Places {
+    std::uint32_t count = slot_depth;  // messages in a row that do not overlap
+    std::size_t bytes = 0;             // from one to the next in a slot
+
+    friend bool operator==(const Places&, const Places&) = default;
+    /// From the first slot on. stride: from one slot to the next, in bytes.
+    std::size_t offset_of(std::uint32_t message, std::size_t stride) const {
+        return message % slot_depth * stride + message % count / slot_depth * bytes;
+    }
+};
+
+inline constexpr std::size_t least_place = 1024;
+/// bytes: of the longest message.
+constexpr Places places_for(std::size_t bytes, std::size_t stride) {
+    const std::uint32_t count = bytes <= stride / fifo_depth         ? fifo_depth
+                                : bytes <= stride / (fifo_depth / 2) ? fifo_depth / 2
+                                                                     : slot_depth;
+    return {count, count == slot_depth ? 0 : std::max(std::bit_ceil(bytes), least_place)};
+}
+
 inline constexpr std::size_t inline_bytes = 48;
 inline constexpr std::size_t reference_bytes = 16 * 1024;  // below this an acknowledgement costs more than a copy
 inline constexpr int collective_channels = 8;
@@ -70,11 +96,11 @@ enum class Kind : std::uint16_t {
     slot,       // the payload is in slot number (message number % slot_depth)
     reference,  // the payload is where Cell::reference says, and stays there until released
     landed,     // the payload is where the reader's posted receive for this message says
-    numbered,   // the payload is in slot number Cell::slot
+    placed,     // the payload is in the slots, Cell::offset bytes from the first one on
 };
 
 constexpr bool in_slot(Kind kind) {
-    return kind == Kind::slot || kind == Kind::numbered;
+    return kind == Kind::slot || kind == Kind::placed;
 }
 
 /// One message's cache line. The writer fills it in, and stores turn last.
@@ -87,7 +113,7 @@ struct alignas(64) Cell {
     union {
         std::byte payload[inline_bytes];
         Reference reference;
-        std::uint32_t slot;
+        std::uint32_t offset;
     };
 
     /// Uneven calls: how many elements the message's row has. For error texts. Only where the payload is not in the
@@ -193,12 +219,12 @@ struct Wire {
     std::atomic<std::uint32_t>* released = nullptr;  // where the reader stores its credits; nullptr: Fifo::released
     std::size_t stride = slot_stride;                // bytes from one slot to the next
     bool on_device = false;                          // true: slots lie on this rank's GPU; the host can't read them
-    bool takes_numbers = false;                      // the reader is a Receiver, which knows Kind::numbered
+    bool takes_places = false;                       // the reader is a Receiver, which knows Kind::placed
 
     /// The same wire, to a Receiver.
-    Wire taking_numbers() const {
+    Wire taking_places() const {
         Wire wire = *this;
-        wire.takes_numbers = true;
+        wire.takes_places = true;
         return wire;
     }
     std::atomic<std::uint32_t>& credits() const { return released != nullptr ? *released : fifo->released; }
@@ -216,28 +242,35 @@ class Sender {
         for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.wake_up});
     }
 
-    /// Whether the next message can be written. slot: it may need its slot.
+    /// Whether the next message can be written. slot: it may need its slot. Not beside place().
     bool ready(bool slot) {
-        const std::uint32_t depth = slot ? slot_depth : fifo_depth;
-        if (next_ - released_ < depth) return true;
-        released_ = released_by_all();
-        return next_ - released_ < depth;
+        return fewer_under_way_than([slot] { return slot ? slot_depth : fifo_depth; });
+    }
+    /// Whether the next message, of `bytes` bytes at most, can be written, in the cell or after place().
+    bool ready_for(std::size_t bytes) {
+        return fewer_under_way_than([this, bytes] { return depth_for(bytes); });
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
-    /// The slot of the next message.
-    std::byte* slot() { return wire_.slots + slot_number() * wire_.stride; }
+    /// The slot of the next message; after place(), its place.
+    std::byte* slot() { return wire_.slots + places_.offset_of(next_ - first_placed_, wire_.stride); }
 
-    /// From now on recycle() takes effect, if the wire takes_numbers.
-    void keep_slots_hot() { recycles_ = wire_.takes_numbers; }
-
-    /// Call it before slot() of a long message, after ready(). If the readers are done with all earlier messages, the
-    /// message goes into slot 0: what ranks that share a core's cache send each other then takes one slot there, not
-    /// slot_depth of them.
-    void recycle() {
-        if (!recycles_) return;
+    /// Gives the next message a place for `bytes` bytes, more than inline_bytes, where the reader finds it. Call it
+    /// after ready_for() with as many, and before slot().
+    void place(std::size_t bytes) {
+        const Places places = places_of(bytes);
+        if (places != places_) {
+            places_ = places;
+            replaced_ = next_;
+            mixed_ = true;
+        }
+        if (!stays_hot(bytes) || bytes < reference_bytes) return;
         if (released_ != next_) released_ = released_by_all();
-        if (released_ == next_) first_in_slots_ = next_;
+        if (released_ == next_) first_placed_ = next_;
     }
+
+    /// For ranks that share a core's cache: from now on place() puts a long message into the first slot if the readers
+    /// are done with all earlier ones. So what they send each other takes one slot there, not slot_depth of them.
+    void keep_slots_hot() { recycles_ = wire_.takes_places; }
 
     /// The receive that the reader has posted for the next message; nullptr if there is none.
     const PostedReceive* posted_receive() const {
@@ -252,9 +285,9 @@ class Sender {
         c.signature = signature;
         c.bytes = bytes;
         c.kind = kind;
-        if (kind == Kind::slot && slot_number() != next_ % slot_depth) {
-            c.kind = Kind::numbered;
-            c.slot = slot_number();
+        if (kind == Kind::slot && (places_.count != slot_depth || first_placed_ % slot_depth != 0)) {
+            c.kind = Kind::placed;
+            c.offset = static_cast<std::uint32_t>(slot() - wire_.slots);
         }
         c.mappable = mappable;
         c.turn.store(next, std::memory_order_release);
@@ -314,14 +347,36 @@ class Sender {
         return least;
     }
 
-    /// Messages under way have different ones: there are slot_depth of them at most if one is in a slot, all after
-    /// first_in_slots_.
-    std::uint32_t slot_number() const { return (next_ - first_in_slots_) % slot_depth; }
+    template <typename Depth>
+    bool fewer_under_way_than(Depth depth) {
+        if (next_ - released_ < depth()) return true;
+        released_ = released_by_all();
+        return next_ - released_ < depth();
+    }
+
+    /// A single reader often waits for an answer. What all read goes one way, and as much of it as possible at once.
+    bool stays_hot(std::size_t bytes) const {
+        return recycles_ && (readers_.size() == 1 || bytes > 2 * reference_bytes);
+    }
+    Places places_of(std::size_t bytes) const {
+        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride) : Places();
+    }
+
+    /// Messages that differ in places_of() may overlap, unless they are in different slots.
+    std::uint32_t depth_for(std::size_t bytes) {
+        if (bytes <= inline_bytes) return fifo_depth;
+        const Places places = places_of(bytes);
+        mixed_ = mixed_ && later(replaced_, released_);
+        return mixed_ || places != places_ ? slot_depth : places.count;
+    }
 
     Wire wire_;
     std::vector<Reader> readers_;
     std::uint32_t next_;                // the number of the next message
-    std::uint32_t first_in_slots_ = 0;  // the message that was last put into slot 0 by recycle()
+    std::uint32_t first_placed_ = 0;    // the message that was last put into the first slot because none was under way
+    Places places_;                     // of the last messages in slots
+    std::uint32_t replaced_ = 0;        // the first message since this changed
+    bool mixed_ = false;                // earlier ones may be under way
     std::uint32_t released_;            // credits of the slowest reader when they were last read
     std::uint32_t last_reference_ = 0;  // turn of the last message by reference
     bool recycles_ = false;             // see keep_slots_hot()
@@ -335,11 +390,11 @@ class Receiver {
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
-    const std::byte* slot() const {
-        const std::uint32_t number = cell().kind == Kind::numbered ? cell().slot : next_;
-        return wire_.slots + (number % slot_depth) * wire_.stride;
+    const std::byte* slot() const { return wire_.slots + offset(); }
+    /// Whether there is room for so many bytes from slot() on. The peer may have written any kind and offset.
+    bool holds(std::size_t bytes) const {
+        return cell().kind == Kind::placed ? cell().offset + bytes <= slot_depth * wire_.stride : bytes <= wire_.stride;
     }
-    std::size_t slot_room() const { return wire_.stride; }
 
     /// Gives the credit for the message in cell(). Wakes nobody.
     void release() {
@@ -371,6 +426,10 @@ class Receiver {
         offered_ &= ~(1u << number);
         wire_.fifo->posted_receives[number].turn.store(next_,
                                                        std::memory_order_relaxed);  // a turn that never matches here
+    }
+
+    std::size_t offset() const {
+        return cell().kind == Kind::placed ? cell().offset : next_ % slot_depth * wire_.stride;
     }
 
     Wire wire_;

@@ -12,10 +12,10 @@ class LocalLink : public Link {
         : mine_(std::move(mine)), theirs_(std::move(theirs)), self_(self), peer_(peer) {}
 
     // What a rank writes lies in its own arena; what it reads, in the peer's.
-    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_numbers(); }
+    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_places(); }
     Wire inlet(int channel) override { return theirs_->wire(self_, channel, &theirs_->page().wake_up); }
     Wire outlet_to_all(int channel) override {
-        return mine_->wire_to_all(self_, peer_, channel, &theirs_->page().wake_up).taking_numbers();
+        return mine_->wire_to_all(self_, peer_, channel, &theirs_->page().wake_up).taking_places();
     }
     Wire inlet_to_all(int channel) override {
         return theirs_->wire_to_all(peer_, self_, channel, &theirs_->page().wake_up);

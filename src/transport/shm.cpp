@@ -20,10 +20,10 @@ class ShmLink : public Link {
     ShmLink(const Neighbourhood& from, std::shared_ptr<Arena> theirs, Rank peer)
         : session_(from.session), mine_(from.arena), theirs_(std::move(theirs)), peer_(peer) {}
 
-    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_numbers(); }
+    Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_places(); }
     Wire inlet(int channel) override { return theirs_->wire(session_->rank(), channel, &theirs_->page().wake_up); }
     Wire outlet_to_all(int channel) override {
-        return mine_->wire_to_all(session_->rank(), peer_, channel, &theirs_->page().wake_up).taking_numbers();
+        return mine_->wire_to_all(session_->rank(), peer_, channel, &theirs_->page().wake_up).taking_places();
     }
     Wire inlet_to_all(int channel) override {
         return theirs_->wire_to_all(peer_, session_->rank(), channel, &theirs_->page().wake_up);

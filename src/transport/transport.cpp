@@ -12,7 +12,7 @@ class CopyingLink : public Link {
     explicit CopyingLink(std::unique_ptr<Link> link) : link_(std::move(link)) {}
     Wire outlet(int channel) override {
         Wire wire = link_->outlet(channel);
-        wire.takes_numbers = false;  // kernels may read it
+        wire.takes_places = false;  // kernels may read it
         return wire;
     }
     Wire inlet(int channel) override { return link_->inlet(channel); }

@@ -251,7 +251,7 @@ class Rank0 {
     void receive() {
         if (!receiver_.ready()) return;
         const Cell& cell = receiver_.cell();
-        const std::size_t room = cell.kind == Kind::slot ? receiver_.slot_room() : inline_bytes;
+        const std::size_t room = cell.kind == Kind::slot ? slot_stride : inline_bytes;
         TUTTI_ASSERT(cell.kind == Kind::landed || cell.bytes <= room);
         receiver_.release();
     }

@@ -57,50 +57,112 @@ TEST_CASE("a message to all is there for each of them, and the slowest holds the
     }
 }
 
-TEST_CASE("slots are used again as soon as they are free, and messages under way have different ones") {
-    const std::shared_ptr<Arena> arena = Arena::make(2, false);
+TEST_CASE("messages under way lie in different places, whatever their lengths") {
+    struct Message {
+        std::uint32_t number;
+        const std::byte* begin;
+        std::size_t bytes;  // 0: in the cell
+    };
+    const auto overlap = [](const Message& a, const Message& b) {
+        return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+    };
+    const std::shared_ptr<Arena> arena = Arena::make(3, false);
     WakeUp wake_up{};
     std::mt19937 random(seed());
     for (const std::uint32_t first : {0u, 3u, 0xfffffff5u}) {
-        const Wire plain = arena->wire(1, static_cast<int>(first % 3), &wake_up);
-        plain.credits() = first;
-        for (Cell& cell : plain.fifo->cells) cell.turn = first;
-        Sender sender(plain.taking_numbers(), first);
-        Receiver receiver(plain, first);
-        sender.keep_slots_hot();
-        std::deque<const std::byte*> under_way;
-        for (std::uint32_t m = 0; m < 400; ++m) {
-            CAPTURE(first, m);
-            while (!under_way.empty() && (!sender.ready(true) || random() % 2 == 0)) {
-                std::uint32_t got = 0;
-                REQUIRE(receiver.slot() == under_way.front());
-                std::memcpy(&got, receiver.slot(), sizeof got);
-                REQUIRE(got == m - static_cast<std::uint32_t>(under_way.size()));
-                receiver.release();
-                under_way.pop_front();
+        for (const int readers : {1, 2}) {
+            for (const bool hot : {false, true}) {
+                const int channel = static_cast<int>(first % 3);
+                std::vector<Wire> wires;
+                std::vector<Receiver> receivers;
+                for (Rank r = 1; r <= readers; ++r) {
+                    wires.push_back(arena->wire_to_all(0, r, channel, &wake_up).taking_places());
+                    wires.back().credits() = first;
+                    receivers.emplace_back(wires.back(), first);
+                }
+                for (Cell& cell : wires.front().fifo->cells) cell.turn = first;
+                Sender sender(wires, first);
+                if (hot) sender.keep_slots_hot();
+                std::deque<Message> under_way;
+                std::size_t most = 0, bytes = 0;
+                const auto read = [&] {
+                    const Message& m = under_way.front();
+                    for (Receiver& receiver : receivers) {
+                        REQUIRE(receiver.ready());
+                        std::uint32_t got = m.number;
+                        if (m.bytes > 0) {
+                            REQUIRE(receiver.slot() == m.begin);
+                            REQUIRE(receiver.holds(m.bytes));
+                            std::memcpy(&got, receiver.slot() + m.bytes - sizeof got, sizeof got);
+                        }
+                        REQUIRE(got == m.number);
+                        receiver.release();
+                    }
+                    under_way.pop_front();
+                };
+                for (std::uint32_t m = 0; m < 2000; ++m) {
+                    CAPTURE(first, readers, hot, m, bytes);
+                    constexpr std::size_t lengths[] = {8, 60, 1000, 1024, 1025, 16384, 16385, 32768, 40000, slot_bytes};
+                    if (random() % 8 == 0) bytes = lengths[random() % std::size(lengths)];
+                    while (!under_way.empty() && (!sender.ready_for(bytes) || random() % 4 == 0)) read();
+                    REQUIRE(sender.ready_for(bytes));
+                    Message message{m, nullptr, 0};
+                    if (bytes > inline_bytes) {
+                        sender.place(bytes);
+                        message = {m, sender.slot(), bytes};
+                        if (hot && readers == 1 && bytes >= reference_bytes && under_way.empty())
+                            REQUIRE(message.begin == wires.front().slots);
+                        REQUIRE(message.begin + bytes <= wires.front().slots + slot_depth * slot_stride);
+                        for (const Message& other : under_way) REQUIRE_FALSE(overlap(message, other));
+                        std::memcpy(sender.slot() + bytes - sizeof m, &m, sizeof m);
+                    }
+                    sender.commit(bytes > inline_bytes ? Kind::slot : Kind::inlined, static_cast<std::uint32_t>(bytes),
+                                  1);
+                    under_way.push_back(message);
+                    most = std::max(most, under_way.size());
+                }
+                REQUIRE(most == fifo_depth);
             }
-            REQUIRE(sender.ready(true));
-            sender.recycle();
-            if (under_way.empty()) REQUIRE(sender.slot() == plain.slots);
-            REQUIRE(std::ranges::find(under_way, sender.slot()) == under_way.end());
-            under_way.push_back(sender.slot());
-            std::memcpy(sender.slot(), &m, sizeof m);
-            sender.commit(Kind::slot, sizeof m, 1);
         }
     }
+}
+
+TEST_CASE("as many messages can be under way as have places of their own") {
+    const auto under_way_of = [](bool places, std::size_t bytes) {
+        const std::shared_ptr<Arena> arena = Arena::make(2, false);
+        WakeUp wake_up{};
+        const Wire wire = arena->wire(1, 0, &wake_up);
+        Sender sender(places ? wire.taking_places() : wire);
+        std::uint32_t under_way = 0;
+        for (; sender.ready_for(bytes); ++under_way) {
+            if (bytes > inline_bytes) sender.place(bytes);
+            sender.commit(bytes > inline_bytes ? Kind::slot : Kind::inlined, 8, 1);
+            if (under_way == 0 && bytes > inline_bytes) wire.credits() = 1;  // now all lie alike
+            REQUIRE(under_way <= fifo_depth);
+        }
+        return bytes > inline_bytes ? under_way - 1 : under_way;
+    };
+    CHECK(under_way_of(true, 48) == 16);
+    CHECK(under_way_of(true, 49) == 16);
+    CHECK(under_way_of(true, 16 * 1024) == 16);
+    CHECK(under_way_of(true, 32 * 1024) == 8);
+    CHECK(under_way_of(true, 64 * 1024) == 4);
+    CHECK(under_way_of(true, slot_bytes) == 4);
+    CHECK(under_way_of(false, 48) == 16);
+    CHECK(under_way_of(false, 49) == 4);  // to kernels and engines
 }
 
 TEST_CASE("slots have the numbers of their messages where the reader knows no others") {
     LinkedPair pair = join(local_transport());
     Wire wire = pair.link[0]->outlet(0);
-    REQUIRE(wire.takes_numbers);
-    wire.takes_numbers = false;  // as to a kernel, or to an engine
+    REQUIRE(wire.takes_places);
+    wire.takes_places = false;  // as to a kernel, or to an engine
     Sender sender(wire);
     sender.keep_slots_hot();
     Receiver receiver(pair.link[1]->inlet(0));
     for (std::uint32_t m = 0; m < 2 * slot_depth; ++m) {
-        REQUIRE(sender.ready(true));
-        sender.recycle();
+        REQUIRE(sender.ready_for(1000));
+        sender.place(1000);
         REQUIRE(sender.slot() == wire.slots + m % slot_depth * wire.stride);
         sender.commit(Kind::slot, 8, 1);
         REQUIRE(receiver.cell().kind == Kind::slot);

@@ -71,7 +71,7 @@ inline const Connection& HostChannel::connection_of(std::uint32_t message) const
 
 inline bool HostChannel::can_go(std::uint32_t message) const {
     const Connection& c = connection_of(message);
-    return message < exchange().received ? c.receiver->ready() : c.sender->ready(layout_->needs_slots);
+    return message < exchange().received ? c.receiver->ready() : c.sender->ready_for(layout_->longest_message);
 }
 
 HostExecution::Blocked HostChannel::blocked_on() const {
@@ -134,7 +134,7 @@ inline bool HostChannel::ready(const Step&, std::uint32_t& seen) {
     for (; seen < e.received; ++seen)
         if (!incoming(messages[seen]).receiver->ready()) return false;
     for (const std::uint32_t end = e.received + e.sent; seen < end; ++seen)
-        if (!outgoing(messages[seen]).sender->ready(layout_->needs_slots)) return false;
+        if (!outgoing(messages[seen]).sender->ready_for(layout_->longest_message)) return false;
     return true;
 }
 
@@ -179,7 +179,7 @@ inline const std::byte* HostChannel::payload(const Operand& source) {
     mappable_ &= cell.mappable != 0;
     // The length is right, but the peer may have written a kind that has no room for it.
     if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + c.at;
-    if (in_slot(cell.kind) && end <= c.receiver->slot_room()) return c.receiver->slot() + c.at;
+    if (in_slot(cell.kind) && c.receiver->holds(end)) return c.receiver->slot() + c.at;
     return source_elsewhere(c, cell);
 }
 
@@ -220,7 +220,8 @@ inline void HostChannel::store(const Step& step) {
 inline std::byte* HostChannel::payload_room(const Operand& sink) {
     Outgoing& out = outgoing(sink);
     const bool alone = !sink.more && !out.under_way;
-    if (!(alone ? bytes_ <= inline_bytes : !layout_->needs_slots)) return slot_or_elsewhere(out, alone);
+    if (!(alone ? bytes_ <= inline_bytes : layout_->longest_message <= inline_bytes))
+        return slot_or_elsewhere(out, alone);
     out.kind = Kind::inlined;
     reduction_.streaming = false;
     return out.sender->cell().payload + out.at;
@@ -249,7 +250,7 @@ std::byte* HostChannel::slot_or_elsewhere(Outgoing& out, bool alone) {
             return nullptr;
         }
     }
-    if (out.at == 0 && bytes_ >= reference_bytes) out.sender->recycle();
+    if (out.at == 0) out.sender->place(layout_->longest_message);
     out.kind = Kind::slot;
     reduction_.streaming = false;
     return out.sender->slot() + out.at;

@@ -120,7 +120,9 @@ void HostExecution::lay_out() {
     const std::size_t longest_part = std::min(job.tile, job.block) * element;
     layout_.element = element;
     layout_.scratch = static_cast<std::size_t>(program.scratch_chunks) * job.tile * element;
-    layout_.needs_slots = static_cast<std::size_t>(program.message_chunks) * longest_part > inline_bytes;
+    const auto parts = static_cast<std::size_t>(program.message_chunks);
+    layout_.longest_message = parts * longest_part;
+    if (layout_.longest_message > inline_bytes) layout_.longest_message = parts * next_part(0, longest_part, true);
     std::size_t stored = static_cast<std::size_t>(program.output_rows) * job.count;
     if (rows != nullptr) {
         stored = 0;

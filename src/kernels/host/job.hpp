@@ -82,7 +82,7 @@ struct Layout {
     std::vector<std::size_t> lengths;  // by step: length in all tiles together, in elements
     std::size_t element = 0;           // in bytes
     std::size_t scratch = 0;           // of a channel, in bytes
-    bool needs_slots = false;          // a message may be too long for a cell
+    std::size_t longest_message = 0;   // in bytes
     bool streaming = false;            // buffers are too large to stay in the cache
 };
 
