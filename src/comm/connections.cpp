@@ -108,6 +108,7 @@ Peer& Connections::linked(Rank rank) {
     peer.by_network = transport.needs_engine();
     peer.senders.resize(channels_per_link);
     peer.receivers.resize(channels_per_link);
+    peer.exchanges.resize(channels_per_link);
     peer.heard.resize(channels_per_link);
     pages_[static_cast<std::size_t>(rank)].store(peer.link->page(), std::memory_order_release);
     const char* const obstacle =
@@ -126,8 +127,14 @@ Connection Connections::connection(Rank rank, int channel) {
     Peer& peer = linked(rank);
     const auto l = static_cast<std::size_t>(channel);
     if (!peer.senders[l]) {
-        peer.senders[l] = std::make_unique<Sender>(peer.link->outlet(channel), first_message);
-        peer.receivers[l] = std::make_unique<Receiver>(peer.link->inlet(channel), first_message);
+        const Wire out = peer.link->outlet(channel), in = peer.link->inlet(channel);
+        peer.senders[l] = std::make_unique<Sender>(out, first_message);
+        peer.receivers[l] = std::make_unique<Receiver>(in, first_message);
+        if (out.exchange != nullptr && in.exchange != nullptr) {
+            peer.exchanges[l] = std::make_unique<Exchange>(out.exchange, in.exchange, exchange_place_for(ranks()));
+            peer.senders[l]->exchange_by(peer.exchanges[l].get());
+            peer.receivers[l]->exchange_by(peer.exchanges[l].get());
+        }
     }
     return {rank, peer.link.get(), peer.senders[l].get(), peer.receivers[l].get()};
 }
@@ -176,7 +183,8 @@ std::size_t Connections::memory() const {
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
     for (const auto& sender : for_all_) wires += sender != nullptr;
-    return page_bytes + wires * (sizeof(Fifo) + slot_depth * slot_stride_of(arena().slot()));
+    return page_bytes +
+           wires * (sizeof(Fifo) + slot_depth * slot_stride_of(arena().slot()) + arena().layout().exchange_bytes());
 }
 
 }  // namespace tutti

@@ -22,6 +22,7 @@ struct Peer {
     bool by_network = false;                           // it needs the engine
     std::vector<std::unique_ptr<Sender>> senders;      // by channel
     std::vector<std::unique_ptr<Receiver>> receivers;  // by channel
+    std::vector<std::unique_ptr<Exchange>> exchanges;  // by channel; nullptr: messages go in slots
     std::vector<std::unique_ptr<Receiver>> heard;      // by channel: messages that the peer writes once for all ranks
 };
 

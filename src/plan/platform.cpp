@@ -61,6 +61,9 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.limits = host_limits(ranks);
     if (p.sees_regions && p.oversubscribed()) p.copied_bytes = p.near_bytes;
     p.uneven = uneven_limits(ranks);
+    // Ranks that share cores wait for each other more often with shorter tiles than they gain.
+    if (p.rates.to_all && exchange_place_for(ranks) > 0 && !p.oversubscribed()) p.exchanged = exchange_place_for(ranks);
+    p.uneven.tile = std::min(p.uneven.tile, p.exchanged);
     if (slowest.needs_engine()) {
         p.limits.tile = network_tile;
         p.fewest_channels = p.limits.slots.channels = network_channels;

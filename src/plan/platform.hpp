@@ -40,6 +40,7 @@ struct Platform {
     std::size_t near_bytes = 32 << 20;         // bytes of all cores' own caches together
     std::size_t copied_bytes = 0;              // if all ranks' buffers take no more, copy: see Tuner::limits_of()
     std::size_t copied_broadcast = 0;          // the same for a broadcast, whose ranks have one buffer each
+    std::size_t exchanged = SIZE_MAX;          // tiles that are copied are no longer: see transport/exchange.hpp
     TileLimits limits;                         // the tuner chooses within them
     TileLimits uneven;                         // for calls whose rows differ in length
     int fewest_channels = 1;                   // large calls use as many channels at least

@@ -258,6 +258,8 @@ TileLimits Tuner::limits_of(const Question& q) const {
     const bool copied = 2 * all <= platform_.copied_bytes ||
                         (q.collective == Collective::broadcast && all <= platform_.copied_broadcast);
     if (!q.uneven && copied) limits.reference = SIZE_MAX;
+    if (limits.reference == SIZE_MAX || !(platform_.rates.references || q.mappable))
+        limits.tile = std::min(limits.tile, platform_.exchanged);
     if (q.mappable) limits.slices = std::max(limits.slices, limits.mappable_slices);
     return limits;
 }

@@ -80,6 +80,8 @@ Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     wire.slots = mapping_.base() + its.slots_offset(reader, channel);
     wire.wake_up = wake_up_at_other_end;
     wire.stride = slot_stride_of(its.slot);
+    if (its.exchange_bytes() > 0 && channel < program_channels)
+        wire.exchange = mapping_.base() + its.exchange_offset(reader, channel);
     wire.cells = memory().subspan(page_bytes, its.slots_begin() - page_bytes);
     return wire;
 }

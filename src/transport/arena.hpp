@@ -1,6 +1,6 @@
 // A rank's arena: the memory in which it writes to its peers. It has a page about the rank, a FIFO for every peer and
-// channel, the signals that peers raise for this rank, and the slots for every peer and channel, in this order. The
-// file is sparse, so unused parts cost nothing.
+// channel, the signals that peers raise for this rank, the slots for every peer and channel, and its side of exchanges,
+// in this order. The file is sparse, so unused parts cost nothing.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +46,11 @@ constexpr std::size_t channel_slots_bytes_of(std::size_t slot) {
 }
 inline constexpr std::size_t channel_slots_bytes = channel_slots_bytes_of(slot_bytes);
 
+/// The longest message in an Exchange; 0: with so many ranks, no connection has one.
+constexpr std::size_t exchange_place_for(int ranks) {
+    return ranks <= few_ranks ? slot_bytes / 8 : 0;
+}
+
 /// Where things lie in the arena of one rank of `ranks`.
 struct ArenaLayout {
     int ranks;
@@ -63,9 +68,17 @@ struct ArenaLayout {
         return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
     }
     std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
-    std::size_t size() const {
+    std::size_t slots_end() const {
         return slots_begin() + static_cast<std::size_t>(ranks) * channels_per_link * channel_slots_bytes_of(slot);
     }
+    std::size_t exchange_bytes() const {
+        return exchange_place_for(ranks) > 0 ? whole_pages(Exchange::bytes_for(exchange_place_for(ranks))) : 0;
+    }
+    std::size_t exchange_offset(Rank peer, int channel) const {
+        return slots_end() + (static_cast<std::size_t>(peer) * program_channels + static_cast<std::size_t>(channel)) *
+                                 exchange_bytes();
+    }
+    std::size_t size() const { return exchange_offset(ranks, 0); }
 };
 
 /// An arena as this process sees it: a rank's own, or a peer's, mapped. The communicator and its links share it. Any

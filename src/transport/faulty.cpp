@@ -20,7 +20,11 @@ using std::chrono::milliseconds;
 /// credits, so there is always room for a message in the real FIFO.
 struct Pipe {
     explicit Pipe(Wire real)
-        : slots(slot_depth * real.stride), stride(real.stride), credits(&real.credits()), out(real, first_message) {}
+        : slots(slot_depth * real.stride),
+          stride(real.stride),
+          exchange(real.exchange),
+          credits(&real.credits()),
+          out(real, first_message) {}
     bool carries() const {
         const std::uint32_t next = passed.load(std::memory_order_acquire);
         return fifo.cells[next % fifo_depth].turn.load(std::memory_order_acquire) == next + 1;
@@ -29,6 +33,7 @@ struct Pipe {
     Fifo fifo{};
     std::vector<std::byte> slots;
     const std::size_t stride;
+    std::byte* const exchange;                         // for what the peer sends
     std::atomic<std::uint32_t>* credits;               // the peer's
     std::atomic<std::uint32_t> passed{first_message};  // messages that were passed on to the peer
     Sender out;                                        // to the peer
@@ -52,6 +57,7 @@ class FaultyLink : public Link {
         Wire wire{&pipe.fifo, pipe.slots.data(), &wake_up_};
         wire.released = pipe.credits;
         wire.stride = pipe.stride;
+        wire.exchange = pipe.exchange;
         return wire;
     }
     Wire inlet(int channel) override { return link_->inlet(channel); }

@@ -26,6 +26,7 @@
 #include "base/device.hpp"
 #include "base/os.hpp"
 #include "base/types.hpp"
+#include "transport/exchange.hpp"
 
 namespace tutti {
 
@@ -97,10 +98,11 @@ enum class Kind : std::uint16_t {
     reference,  // the payload is where Cell::reference says, and stays there until released
     landed,     // the payload is where the reader's posted receive for this message says
     placed,     // the payload is in the slots, Cell::offset bytes from the first one on
+    exchanged,  // the payload is at Exchange::arriving()
 };
 
 constexpr bool in_slot(Kind kind) {
-    return kind == Kind::slot || kind == Kind::placed;
+    return kind == Kind::slot || kind == Kind::placed || kind == Kind::exchanged;
 }
 
 /// One message's cache line. The writer fills it in, and stores turn last.
@@ -219,6 +221,7 @@ struct Wire {
     std::atomic<std::uint32_t>* released = nullptr;  // where the reader stores its credits; nullptr: Fifo::released
     std::size_t stride = slot_stride;                // bytes from one slot to the next
     bool on_device = false;                          // true: slots lie on this rank's GPU; the host can't read them
+    std::byte* exchange = nullptr;                   // the owner's side of an Exchange; nullptr: there is none
     bool takes_places = false;                       // the reader is a Receiver, which knows Kind::placed
 
     /// The same wire, to a Receiver.
@@ -252,11 +255,15 @@ class Sender {
     }
     Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
     /// The slot of the next message; after place(), its place.
-    std::byte* slot() { return wire_.slots + places_.offset_of(next_ - first_placed_, wire_.stride); }
+    std::byte* slot() {
+        return exchanges_ ? exchange_->next() : wire_.slots + places_.offset_of(next_ - first_placed_, wire_.stride);
+    }
 
     /// Gives the next message a place for `bytes` bytes, more than inline_bytes, where the reader finds it. Call it
     /// after ready_for() with as many, and before slot().
     void place(std::size_t bytes) {
+        exchanges_ = exchange_ != nullptr && exchange_->takes(bytes);
+        if (exchanges_) return;
         const Places places = places_of(bytes);
         if (places != places_) {
             places_ = places;
@@ -268,6 +275,8 @@ class Sender {
         if (released_ == next_) first_placed_ = next_;
     }
 
+    /// From now on place() prefers the places of `exchange`. The peer's Receiver must have its end of it.
+    void exchange_by(Exchange* exchange) { exchange_ = wire_.takes_places ? exchange : nullptr; }
     /// For ranks that share a core's cache: from now on place() puts a long message into the first slot if the readers
     /// are done with all earlier ones. So what they send each other takes one slot there, not slot_depth of them.
     void keep_slots_hot() { recycles_ = wire_.takes_places; }
@@ -285,10 +294,7 @@ class Sender {
         c.signature = signature;
         c.bytes = bytes;
         c.kind = kind;
-        if (kind == Kind::slot && (places_.count != slot_depth || first_placed_ % slot_depth != 0)) {
-            c.kind = Kind::placed;
-            c.offset = static_cast<std::uint32_t>(slot() - wire_.slots);
-        }
+        if (kind == Kind::slot) c.kind = kind_in_slots(c);
         c.mappable = mappable;
         c.turn.store(next, std::memory_order_release);
         next_ = next;
@@ -347,6 +353,17 @@ class Sender {
         return least;
     }
 
+    Kind kind_in_slots(Cell& c) {
+        if (exchanges_) {
+            exchanges_ = false;
+            exchange_->count_sent();
+            return Kind::exchanged;
+        }
+        if (places_.count == slot_depth && first_placed_ % slot_depth == 0) return Kind::slot;
+        c.offset = static_cast<std::uint32_t>(slot() - wire_.slots);
+        return Kind::placed;
+    }
+
     template <typename Depth>
     bool fewer_under_way_than(Depth depth) {
         if (next_ - released_ < depth()) return true;
@@ -364,7 +381,7 @@ class Sender {
 
     /// Messages that differ in places_of() may overlap, unless they are in different slots.
     std::uint32_t depth_for(std::size_t bytes) {
-        if (bytes <= inline_bytes) return fifo_depth;
+        if (bytes <= inline_bytes || (exchange_ != nullptr && exchange_->takes(bytes))) return fifo_depth;
         const Places places = places_of(bytes);
         mixed_ = mixed_ && later(replaced_, released_);
         return mixed_ || places != places_ ? slot_depth : places.count;
@@ -379,8 +396,10 @@ class Sender {
     bool mixed_ = false;                // earlier ones may be under way
     std::uint32_t released_;            // credits of the slowest reader when they were last read
     std::uint32_t last_reference_ = 0;  // turn of the last message by reference
-    bool recycles_ = false;             // see keep_slots_hot()
-    bool refers_ = false;               // that message may not be acknowledged yet
+    Exchange* exchange_ = nullptr;
+    bool exchanges_ = false;  // the next message has a place there
+    bool recycles_ = false;   // see keep_slots_hot()
+    bool refers_ = false;     // that message may not be acknowledged yet
 };
 
 /// The reader's end. One thread at a time. next: as for Sender.
@@ -390,16 +409,28 @@ class Receiver {
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
-    const std::byte* slot() const { return wire_.slots + offset(); }
+    void exchange_by(Exchange* exchange) { exchange_ = exchange; }
+    const std::byte* slot() const {
+        if (cell().kind == Kind::exchanged) return exchange_->arriving();
+        return wire_.slots + (cell().kind == Kind::placed ? cell().offset : next_ % slot_depth * wire_.stride);
+    }
     /// Whether there is room for so many bytes from slot() on. The peer may have written any kind and offset.
     bool holds(std::size_t bytes) const {
-        return cell().kind == Kind::placed ? cell().offset + bytes <= slot_depth * wire_.stride : bytes <= wire_.stride;
+        switch (cell().kind) {
+            case Kind::exchanged:
+                return exchange_ != nullptr && exchange_->holds(bytes);
+            case Kind::placed:
+                return cell().offset + bytes <= slot_depth * wire_.stride;
+            default:
+                return bytes <= wire_.stride;
+        }
     }
 
     /// Gives the credit for the message in cell(). Wakes nobody.
     void release() {
         if (offered_ != 0) [[unlikely]]
             withdraw();
+        if (exchange_ != nullptr && cell().kind == Kind::exchanged) exchange_->count_received();
         released_->store(++next_, std::memory_order_release);
     }
 
@@ -428,11 +459,8 @@ class Receiver {
                                                        std::memory_order_relaxed);  // a turn that never matches here
     }
 
-    std::size_t offset() const {
-        return cell().kind == Kind::placed ? cell().offset : next_ % slot_depth * wire_.stride;
-    }
-
     Wire wire_;
+    Exchange* exchange_ = nullptr;
     std::atomic<std::uint32_t>* released_;
     std::uint32_t next_;         // the number of the next message
     std::uint32_t posted_ = 0;   // receives posted so far

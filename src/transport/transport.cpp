@@ -13,6 +13,7 @@ class CopyingLink : public Link {
     Wire outlet(int channel) override {
         Wire wire = link_->outlet(channel);
         wire.takes_places = false;  // kernels may read it
+        wire.exchange = nullptr;
         return wire;
     }
     Wire inlet(int channel) override { return link_->inlet(channel); }

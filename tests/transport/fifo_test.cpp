@@ -121,7 +121,7 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
                     under_way.push_back(message);
                     most = std::max(most, under_way.size());
                 }
-                REQUIRE(most == fifo_depth);
+                REQUIRE(most > 2 * slot_depth);
             }
         }
     }

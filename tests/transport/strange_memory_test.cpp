@@ -10,7 +10,7 @@ using namespace tutti::harness;
 
 TEST_CASE("a message that is longer than the place where it is said to lie has room is refused") {
     constexpr std::size_t count = 2 * slot_bytes;  // by reference, so it may be longer than a slot
-    for (const Kind kind : {Kind::inlined, Kind::slot, Kind::placed}) {
+    for (const Kind kind : {Kind::inlined, Kind::slot, Kind::placed, Kind::exchanged}) {
         LinkedPair pair = join(shm_transport());
         const std::unique_ptr<void, void (*)(void*)> memory(allocate_region(2 * count), &free_region);
         Sender sender(pair.link[0]->outlet(0));

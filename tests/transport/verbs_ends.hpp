@@ -65,12 +65,6 @@ struct Ends {
     }
 };
 
-inline bool has(const std::string& text, const std::string& part) {
-    CAPTURE(text, part);
-    CHECK(text.find(part) != std::string::npos);
-    return text.find(part) != std::string::npos;
-}
-
 template <class Body>
 std::string error_of(Body&& body) {
     try {

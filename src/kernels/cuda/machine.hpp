@@ -344,7 +344,8 @@ class Machine {
             case Kind::landed:
                 if (const Operand* place = first_slice_sink()) return slice(*place);
                 break;
-            case Kind::placed:  // to Receivers only
+            case Kind::placed:
+            case Kind::exchanged:  // both to Receivers only
                 break;
         }
         return lose(Verdict::wrong_kind, end.peer, true, 0, static_cast<std::uint32_t>(cell.kind));
