@@ -140,6 +140,23 @@ TEST_CASE("between far cores, buffers that take an eighth of the cores' own cach
     CHECK(threads.copied_bytes == 0);  // they see each other's memory, mapped or not
 }
 
+TEST_CASE("where ranks have cores of their own, tiles that are copied fit an exchange") {
+    const auto tile_of = [](int ranks, int cores, bool mappable, const Transport& transport) {
+        Tuner tuner(host_platform(ranks, cores, 32 << 20, 1 << 20, {&transport}), Allowed(), false, nullptr);
+        return tuner.choose({.collective = Collective::all_reduce, .bytes = 4 << 20, .mappable = mappable}).tiling.tile;
+    };
+    const std::size_t place = exchange_place_for(2);
+    CHECK(tile_of(2, 2, false, shm_transport()) <= place);
+    CHECK(tile_of(4, 4, false, shm_transport()) <= place);
+    CHECK(tile_of(2, 2, true, shm_transport()) > place);     // nothing is copied
+    CHECK(tile_of(2, 2, false, local_transport()) > place);  // the same
+    CHECK(tile_of(4, 2, false, shm_transport()) > place);
+    const Plain plain;
+    CHECK(host_platform(2, 2, 32 << 20, 1 << 20, {&plain}).exchanged == SIZE_MAX);
+    CHECK(host_platform(few_ranks + 1, 64, 32 << 20, 1 << 20, {&shm_transport()}).exchanged == SIZE_MAX);
+    CHECK(host_platform(2, 2, 32 << 20, 1 << 20, {&shm_transport()}).uneven.tile == place);
+}
+
 TEST_CASE("the tiling that the tuner prices is the one that runs: every algorithm, machine, and rows that differ",
           "[long]") {
     for (int n = 2; n <= 8; ++n)

@@ -38,8 +38,11 @@ MUTANTS = {
         "    if (gpu_ != nullptr) gpu_->abort();\n}\n\nstd::optional"),
     "credit early": (
         "a writer takes one slot more than there are", "transport/fifo.hpp",
-        "        released_ = released_by_all();\n        return next_ - released_ < depth;",
-        "        released_ = released_by_all();\n        return next_ - released_ <= depth;"),
+        "        released_ = released_by_all();\n        return next_ - released_ < depth();",
+        "        released_ = released_by_all();\n        return next_ - released_ <= depth();"),
+    "answer too early": (
+        "a writer takes a place before it has read the peer's message there", "transport/exchange.hpp",
+        "ahead < static_cast<std::int32_t>(depth)", "ahead <= static_cast<std::int32_t>(depth)"),
     "turn not compared": (
         "a reader takes any message in the cell, also an old one", "transport/fifo.hpp",
         "bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }",
@@ -158,7 +161,8 @@ MUTANTS = {
 }
 
 # Of what includes a header, only these use what the mutants change there.
-USERS = {"transport/fifo.hpp": ("kernels_host_channel", "transport_net_channel", "comm_connections")}
+USERS = {"transport/exchange.hpp": ("kernels_host_channel", "comm_connections"),
+         "transport/fifo.hpp": ("kernels_host_channel", "transport_net_channel", "comm_connections")}
 
 # What can't be shown here in principle, and what shows it.
 INVISIBLE = {
