@@ -88,8 +88,8 @@ class KernelWindows {
 
     /// So that each window's pages have 32 bits.
     static std::byte* base_of(const Window& window) {
-        constexpr std::uintptr_t most = std::uintptr_t{1} << (32 + page_shift);
-        return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(window.multicast) / most * most);
+        constexpr std::uintptr_t reach = std::uintptr_t{1} << (32 + page_shift);
+        return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(window.multicast) / reach * reach);
     }
 
     int rank_ = 0;

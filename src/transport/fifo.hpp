@@ -45,11 +45,11 @@ inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
 /// so more than slot_depth of them can be under way. That also makes them faster: what one core has just read costs
 /// another one more to write again. Between far cores, messages that take turns in 256 KiB take two thirds of the time
 /// that they take in 128 (docs/performance-cpu.md).
-struct Places {
+struct SlotPlaces {
     std::uint32_t count = slot_depth;  // messages in a row that do not overlap
     std::size_t bytes = 0;             // from one to the next in a slot
 
-    friend bool operator==(const Places&, const Places&) = default;
+    friend bool operator==(const SlotPlaces&, const SlotPlaces&) = default;
     /// From the first slot on. stride: from one slot to the next, in bytes.
     std::size_t offset_of(std::uint32_t message, std::size_t stride) const {
         return message % slot_depth * stride + message % count / slot_depth * bytes;
@@ -58,7 +58,7 @@ struct Places {
 
 inline constexpr std::size_t least_place = 1024;
 /// bytes: of the longest message.
-constexpr Places places_for(std::size_t bytes, std::size_t stride) {
+constexpr SlotPlaces places_for(std::size_t bytes, std::size_t stride) {
     const std::uint32_t count = bytes <= stride / fifo_depth         ? fifo_depth
                                 : bytes <= stride / (fifo_depth / 2) ? fifo_depth / 2
                                                                      : slot_depth;
@@ -219,7 +219,7 @@ class Sender {
     void place(std::size_t bytes) {
         exchanges_ = exchange_ != nullptr && exchange_->takes(bytes);
         if (exchanges_) return;
-        const Places places = places_of(bytes);
+        const SlotPlaces places = places_of(bytes);
         if (places != places_) {
             places_ = places;
             replaced_ = next_;
@@ -330,14 +330,14 @@ class Sender {
     bool stays_hot(std::size_t bytes) const {
         return recycles_ && (readers_.size() == 1 || bytes > 2 * reference_bytes);
     }
-    Places places_of(std::size_t bytes) const {
-        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride) : Places();
+    SlotPlaces places_of(std::size_t bytes) const {
+        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride) : SlotPlaces();
     }
 
     /// Messages that differ in places_of() may overlap, unless they are in different slots.
     std::uint32_t depth_for(std::size_t bytes) {
         if (bytes <= inline_bytes || (exchange_ != nullptr && exchange_->takes(bytes))) return fifo_depth;
-        const Places places = places_of(bytes);
+        const SlotPlaces places = places_of(bytes);
         mixed_ = mixed_ && later(replaced_, released_);
         return mixed_ || places != places_ ? slot_depth : places.count;
     }
@@ -346,7 +346,7 @@ class Sender {
     std::vector<Reader> readers_;
     std::uint32_t next_;                // the number of the next message
     std::uint32_t first_placed_ = 0;    // the message that was last put into the first slot because none was under way
-    Places places_;                     // of the last messages in slots
+    SlotPlaces places_;                 // of the last messages in slots
     std::uint32_t replaced_ = 0;        // the first message since this changed
     bool mixed_ = false;                // earlier ones may be under way
     std::uint32_t released_;            // credits of the slowest reader when they were last read
