@@ -130,7 +130,7 @@ Connection Connections::connection(Rank rank, int channel) {
         const Wire out = peer.link->outlet(channel), in = peer.link->inlet(channel);
         peer.senders[l] = std::make_unique<Sender>(out, first_message);
         peer.receivers[l] = std::make_unique<Receiver>(in, first_message);
-        if (out.exchange != nullptr && in.exchange != nullptr) {
+        if (!peer.by_network && out.exchange != nullptr && in.exchange != nullptr) {
             peer.exchanges[l] = std::make_unique<Exchange>(out.exchange, in.exchange, exchange_place_for(ranks()));
             peer.senders[l]->exchange_by(peer.exchanges[l].get());
             peer.receivers[l]->exchange_by(peer.exchanges[l].get());
