@@ -169,11 +169,17 @@ class Cores {
         return 0.5 + static_cast<double>(random_ >> 40) / static_cast<double>(1 << 24);
     }
 
+    /// Looks at the steps up to the next one that sends, as HostChannel::waits_for_other_cores() does.
     bool waits_for_other_cores(std::uint32_t p) {
         const Player& player = ranks_[p];
-        return player.tile < tiles_ && std::ranges::none_of(received(turn_of(p)), [&](const Score::Note& note) {
-                   return arrival(player, note) == never && ranks_[note.peer].core == player.core;
-               });
+        if (player.tile == tiles_) return false;
+        const std::vector<Score::Turn>& turns = score_.turns[p];
+        for (std::size_t step = player.step; step < turns.size(); ++step) {
+            if (step > player.step && turns[step].sent > 0) break;
+            for (const Score::Note& note : received(turns[step]))
+                if (arrival(player, note) == never && ranks_[note.peer].core == player.core) return false;
+        }
+        return true;
     }
 
     /// Executes player p's next step and returns when it ends.

@@ -1,4 +1,7 @@
 // What a rank knows of its waits: for whom, and whether to look on while they run.
+#include <cstring>
+#include <deque>
+
 #include "algorithms/prove.hpp"
 #include "harness/catch.hpp"
 #include "kernels/host/executor.hpp"
@@ -53,6 +56,48 @@ TEST_CASE("a rank knows whether only ranks on other cores keep it waiting") {
     mine.execution.progress();
     CHECK(mine.execution.finished());
     CHECK(mine.out[1] == 4);
+}
+
+TEST_CASE("a rank of the same core that a later step waits for has to run, too") {
+    LinkedPair first = join(local_transport()), second = join(local_transport());
+    LinkedPair* const to[] = {nullptr, &first, &second};
+    std::deque<Sender> senders;
+    std::deque<Receiver> receivers;
+    HostExecution execution(
+        BoundProgram::bind(all_programs(*find_algorithm("direct"), Collective::all_gather, 3)[0], false, false),
+        first.arenas[0]->page(), 1, [&](BoundProgram::Peer peer, int, bool) {
+            Link* const link = to[peer.rank]->link[0].get();
+            return Connection{peer.rank, link, &senders.emplace_back(link->outlet(0)),
+                              &receivers.emplace_back(link->inlet(0))};
+        });
+    float in[] = {1}, out[3] = {};
+    Job job;
+    job.input = reinterpret_cast<const std::byte*>(in);
+    job.output = reinterpret_cast<std::byte*>(out);
+    job.type = DataType::float32;
+    job.count = job.block = job.tile = 1;
+    job.tiles = 1;
+    execution.start(job);
+    execution.progress();
+    std::atomic<std::int32_t>&next = first.arenas[1]->page().wake_up.core,
+    &last = second.arenas[1]->page().wake_up.core;
+    next = 2;  // what the current step waits for
+    last = 2;
+    CHECK(execution.waits_for_other_cores(1));
+    CHECK(!execution.waits_for_other_cores(2));
+    last = 1;  // what the last step takes
+    CHECK(!execution.waits_for_other_cores(1));
+    next = 1;
+    last = 2;
+    CHECK(!execution.waits_for_other_cores(1));
+
+    next = 2;
+    last = 1;
+    Sender sender(second.link[1]->outlet(0));
+    const float sent = 3;
+    std::memcpy(sender.cell().payload, &sent, sizeof sent);
+    sender.commit(Kind::inlined, sizeof sent, job.call.signature);
+    CHECK(execution.waits_for_other_cores(1));  // it has sent, so only the next one keeps this rank
 }
 
 TEST_CASE("who has lost too often looks on no more, but tries again") {

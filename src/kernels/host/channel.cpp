@@ -107,6 +107,12 @@ bool HostChannel::waits_for_other_cores(std::int32_t core) const {
         return std::ranges::all_of(to_, [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
     for (std::uint32_t i = cursor_.message; i < exchange().received + exchange().sent; ++i)
         if (!can_go(i) && !elsewhere(connection_of(i))) return false;
+    // A rank of this core that has yet to send what one of the next steps takes must run all the same.
+    for (std::uint32_t next = cursor_.step + 1; next < steps() && bound_.exchanges[next].sent == 0; ++next)
+        for (const Operand& source : bound_.received(bound_.exchanges[next])) {
+            const Connection& c = from_[static_cast<std::size_t>(source.index)];
+            if (!elsewhere(c) && !c.receiver->ready()) return false;
+        }
     return true;
 }
 
