@@ -3,11 +3,13 @@
 // together.
 //
 // Machine:
-//   tiles(), steps(), step(i)     the bound program: the index of a peer operand is its connection's
+//   tiles(), steps(), step(i)     the bound program: the index of a peer operand is its connection's. Machines have
+//                                 types of their own for steps
 //   begin_tile(t)                 once, before the first step of a tile
 //   skips(step)                   true if this tile of an uneven call has no data for the step
 //   ready(step, seen)             true if all messages that the step receives have arrived and there is room for those
 //                                 that it sends. seen: how many messages were ready in earlier calls; updated
+//   copied(step)                  may do all of the following at once for a step that only copies; true if it has
 //   begin_step(step)
 //   load(step), store(step)       determine the addresses of sources and sinks
 //   reduce(step)                  sinks <- op(sources)
@@ -54,9 +56,10 @@ TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
         if (!at.in_tile) machine.begin_tile(at.tile);
         at.in_tile = true;
         for (; at.step < machine.steps(); ++at.step, at.message = 0) {
-            const Step& step = machine.step(at.step);
+            const auto& step = machine.step(at.step);
             if (machine.skips(step)) continue;
             if (!machine.ready(step, at.message)) return false;
+            if (machine.copied(step)) continue;
             machine.begin_step(step);
             machine.load(step);
             machine.store(step);

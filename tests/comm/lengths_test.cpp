@@ -1,6 +1,8 @@
 // Ranks that call a collective with different counts: they are told so, and nobody writes beyond another one's buffer
 // before that. What a single message may do is tests/transport/posted_receive_test.cpp.
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "harness/catch.hpp"
 #include "harness/collective.hpp"
@@ -31,6 +33,29 @@ TEST_CASE("ranks whose counts differ are told so, and write nothing beyond a buf
                     auto* const to = reinterpret_cast<float*>(out.data());
                     std::memset(from, 0, count * sizeof(float));
                     const tuttiResult_t result = tuttiAllReduce(from, to, count, tuttiFloat32, tuttiSum, comm, nullptr);
+                    check(result == tuttiInvalidUsage || result == tuttiRemoteError, "the counts were not compared");
+                    tuttiCommDestroy(comm);
+                }));
+            }
+}
+
+TEST_CASE("ranks whose counts differ are told so where steps only copy, however short the messages are") {
+    constexpr int n = 3;
+    for (const char* const name : {"", "ring", "direct"})
+        for (const auto& [least, most] : {std::pair<std::size_t, std::size_t>{1, 2}, {5, 300}, {300, 40000}})
+            for (int few = 0; few < n; ++few) {
+                CAPTURE(name, least, most, few);
+                const tuttiUniqueId id = harness::new_id();
+                REQUIRE_NOTHROW(harness::run(n, [&](int r) {
+                    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+                    config.algorithm = name;
+                    tuttiComm_t comm = nullptr;
+                    harness::must_succeed(tuttiCommInitRankConfig(&comm, n, id, r, &config), "init");
+                    const std::size_t count = r == few ? least : most;
+                    std::vector<float> in(count);
+                    const harness::Guarded out(n * count * sizeof(float), harness::Guarded::At::back);
+                    const tuttiResult_t result =
+                        tuttiAllGather(in.data(), out.data(), count, tuttiFloat32, comm, nullptr);
                     check(result == tuttiInvalidUsage || result == tuttiRemoteError, "the counts were not compared");
                     tuttiCommDestroy(comm);
                 }));

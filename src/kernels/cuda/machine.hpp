@@ -88,6 +88,7 @@ class Machine {
         return !sync_or(!good);
     }
 
+    TUTTI_DEVICE bool copied(const Step&) const { return false; }
     TUTTI_DEVICE void begin_step(const Step& step) {
         elements_ = length(step.column);
         bytes_ = elements_ * element;

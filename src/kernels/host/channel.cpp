@@ -44,6 +44,7 @@ void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch
     reduction_.op = job.op;
     reduction_.scalar = job.scalar;
     signature_ = job.call.signature;
+    simple_ = job.rows == nullptr && job.scalar == nullptr && !layout.streaming;
     for (const Connection& c : to_) c.sender->begin(job.call);
 }
 
@@ -63,15 +64,14 @@ bool HostChannel::settled() const {
 }
 
 inline const Connection& HostChannel::connection_of(std::uint32_t message) const {
-    const BoundProgram::Exchange& e = exchange();
-    const auto number = static_cast<std::size_t>(bound_.messages[e.first + message].index);
-    if (message < e.received) return from_[number];
+    const auto number = static_cast<std::size_t>(current().messages[message].index);
+    if (message < current().received_count) return from_[number];
     return to_[number];
 }
 
 inline bool HostChannel::can_go(std::uint32_t message) const {
     const Connection& c = connection_of(message);
-    return message < exchange().received ? c.receiver->ready() : c.sender->ready_for(layout_->longest_message);
+    return message < current().received_count ? c.receiver->ready() : c.sender->ready_for(layout_->longest_message);
 }
 
 HostExecution::Blocked HostChannel::blocked_on() const {
@@ -81,9 +81,8 @@ HostExecution::Blocked HostChannel::blocked_on() const {
             if (!c.sender->settled()) return {peer_of(c), false, number_, cursor_};
         return {};
     }
-    const BoundProgram::Exchange& e = exchange();
-    if (cursor_.message == e.received + e.sent) return {};
-    return {peer_of(connection_of(cursor_.message)), cursor_.message < e.received, number_, cursor_};
+    if (cursor_.message == current().received_count + current().sent_count) return {};
+    return {peer_of(connection_of(cursor_.message)), cursor_.message < current().received_count, number_, cursor_};
 }
 
 /// The peer of a connection; of a connection to all, the reader that has released least.
@@ -105,11 +104,11 @@ bool HostChannel::waits_for_other_cores(std::int32_t core) const {
     if (finished()) return true;
     if (cursor_.tile == tiles_)
         return std::ranges::all_of(to_, [&](const Connection& c) { return c.sender->settled() || elsewhere(c); });
-    for (std::uint32_t i = cursor_.message; i < exchange().received + exchange().sent; ++i)
+    for (std::uint32_t i = cursor_.message; i < current().received_count + current().sent_count; ++i)
         if (!can_go(i) && !elsewhere(connection_of(i))) return false;
     // A rank of this core that has yet to send what one of the next steps takes must run all the same.
-    for (std::uint32_t next = cursor_.step + 1; next < steps() && bound_.exchanges[next].sent == 0; ++next)
-        for (const Operand& source : bound_.received(bound_.exchanges[next])) {
+    for (std::uint32_t next = cursor_.step + 1; next < steps() && step(next).sent_count == 0; ++next)
+        for (const Operand& source : step(next).received()) {
             const Connection& c = from_[static_cast<std::size_t>(source.index)];
             if (!elsewhere(c) && !c.receiver->ready()) return false;
         }
@@ -126,30 +125,63 @@ void HostChannel::begin_tile(std::uint32_t tile) {
     // If steps may be skipped, the number of earlier messages of a tile is unknown.
     if (!job_->by_reference || !bound_.push_safe || job_->rows != nullptr) return;
     for (const BoundProgram::Postable& l : bound_.postables) {
-        const std::size_t bytes = length_in_tile(l.step) * element;
+        const std::size_t bytes = length_in_tile(step(l.step)) * element;
         const Connection& c = from_[static_cast<std::size_t>(l.from)];
         Reference where;
-        if (bytes > inline_bytes && c.link->refer(slice(bound_.program.operands[l.slice]), bytes, where))
+        if (bytes > inline_bytes && c.link->refer(slice(step(l.step), bound_.program.operands[l.slice]), bytes, where))
             c.receiver->post(l.ahead, where, bytes);
     }
 }
 
-inline bool HostChannel::ready(const Step&, std::uint32_t& seen) {
-    const BoundProgram::Exchange& e = exchange();
-    const Operand* const messages = bound_.messages.data() + e.first;
-    for (; seen < e.received; ++seen)
-        if (!incoming(messages[seen]).receiver->ready()) return false;
-    for (const std::uint32_t end = e.received + e.sent; seen < end; ++seen)
-        if (!outgoing(messages[seen]).sender->ready_for(layout_->longest_message)) return false;
+inline bool HostChannel::ready(const Layout::Step& step, std::uint32_t& seen) {
+    for (; seen < step.received_count; ++seen)
+        if (!incoming(step.messages[seen]).receiver->ready()) return false;
+    for (const std::uint32_t end = step.received_count + step.sent_count; seen < end; ++seen)
+        if (!outgoing(step.messages[seen]).sender->ready_for(layout_->longest_message)) return false;
     return true;
 }
 
-inline void HostChannel::begin_step(const Step& step) {
-    reduction_.count = length_in_tile(cursor_.step);
+/// Most steps of a small call copy, and what the other functions prepare would take longer than that. Steps that are
+/// not as simple as can be, and messages that are not as they should be, are left to them.
+inline bool HostChannel::copied(const Layout::Step& step) {
+    if (!simple_ || !step.copies || step.completes) return false;
+    const Operand source = step.operands[0], sink = step.operands[1];
+    const std::size_t bytes = length_in_tile(step) * layout_->element;
+    const std::byte* from;
+    if (source.place == Place::peer) {
+        const Incoming& in = incoming(source);
+        const Cell& cell = in.receiver->cell();
+        if (cell.bytes != bytes || cell.signature != signature_) return false;
+        from = arrived(in, bytes);
+        if (from == nullptr) return false;
+        mappable_ &= cell.mappable != 0;
+    } else {
+        from = slice(step, step.operands[0]);
+    }
+    if (sink.place == Place::peer) {
+        if (bytes > inline_bytes) return false;
+        Sender& sender = *outgoing(sink).sender;
+        std::memcpy(sender.cell().payload, from, bytes);
+        sender.commit(Kind::inlined, static_cast<std::uint32_t>(bytes), signature_, mappable_);
+        for (const Sender::Reader& reader : sender.readers()) wake(*reader.wake_up);
+    } else {
+        std::byte* const to = slice(step, step.operands[1]);
+        if (to != from && bytes != 0) std::memcpy(to, from, bytes);
+    }
+    if (source.place == Place::peer) {
+        Receiver& receiver = *incoming(source).receiver;
+        receiver.release();
+        wake(receiver.wake_up());
+    }
+    return true;
+}
+
+inline void HostChannel::begin_step(const Layout::Step& step) {
+    reduction_.count = length_in_tile(step);
     reduction_.divide_by = step.completes ? job_->divide_by : 0;
     bytes_ = reduction_.count * layout_->element;
     if (job_->rows != nullptr && !counts_known_to_all(bound_.program.collective)) [[unlikely]]
-        signature_ = row_signature(job_->call.signature, length_of(cursor_.step));
+        signature_ = row_signature(job_->call.signature, step.length);
 }
 
 /// Call this before reading or writing a peer's memory directly. Until the end of the step the peer does not return
@@ -163,15 +195,14 @@ void HostChannel::touch(const Connection& connection) {
                 connection.peer, call_text(job_->call).c_str());
 }
 
-inline void HostChannel::load(const Step& step) {
-    const std::span<const Operand> operands = bound_.program.sources(step);
+inline void HostChannel::load(const Layout::Step& step) {
     const void** place = sources_.get();
-    for (const Operand& o : operands) *place++ = o.place == Place::peer ? payload(o) : slice(o);
-    reduction_.source_count = static_cast<int>(step.sources);
+    for (const Operand& o : step.sources()) *place++ = o.place == Place::peer ? payload(o) : slice(step, o);
+    reduction_.source_count = static_cast<int>(step.source_count);
     reduction_.scaled_source = -1;
     if (job_->scalar != nullptr) [[unlikely]]
-        for (std::size_t i = 0; i < operands.size(); ++i)
-            if (operands[i].place == Place::input) reduction_.scaled_source = static_cast<int>(i);
+        for (std::size_t i = 0; i < step.source_count; ++i)
+            if (step.operands[i].place == Place::input) reduction_.scaled_source = static_cast<int>(i);
 }
 
 /// The address of the message that has arrived, or of its next part. Throws if signature or length differ.
@@ -183,10 +214,17 @@ inline const std::byte* HostChannel::payload(const Operand& source) {
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
-    // The length is right, but the peer may have written a kind that has no room for it.
-    if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload + c.at;
-    if (in_slot(cell.kind) && c.receiver->holds(end)) return c.receiver->slot() + c.at;
-    return source_elsewhere(c, cell);
+    const std::byte* const message = arrived(c, end);
+    return message != nullptr ? message + c.at : source_elsewhere(c, cell);
+}
+
+/// Where the message lies that has arrived, `end` bytes of it at least; nullptr if in neither a cell nor a slot. Its
+/// length is right, but the peer may have written a kind that has no room for it.
+inline const std::byte* HostChannel::arrived(const Incoming& c, std::size_t end) const {
+    const Cell& cell = c.receiver->cell();
+    if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload;
+    if (in_slot(cell.kind) && c.receiver->holds(end)) return c.receiver->slot();
+    return nullptr;
 }
 
 const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& cell) {
@@ -194,28 +232,28 @@ const std::byte* HostChannel::source_elsewhere(const Connection& c, const Cell& 
         touch(c);
         return c.link->see(cell.reference, bytes_);
     }
-    const Operand* const place = first_slice(bound_.program.sinks(step(cursor_.step)));
+    const Operand* const place = first_slice(current().sinks());
     if (cell.kind == Kind::landed && place != nullptr)
-        return slice(*place);  // the sender has stored this step's result there
+        return slice(current(), *place);  // the sender has stored this step's result there
     fail_by(c.peer, tuttiInternalError, "rank %d: a message of %zu bytes from rank %d can't be of kind %u",
             bound_.program.rank, bytes_, c.peer, static_cast<unsigned>(cell.kind));
 }
 
 /// The local slice that holds, after the current step, the value that it sends; nullptr if none does.
 const std::byte* HostChannel::shareable_slice() const {
-    const Step& current = step(cursor_.step);
-    const Operand& source = bound_.program.sources(current).front();
-    if (reduction_.copies() && source.place != Place::peer) return slice(source);
-    const Operand* const sink = first_slice(bound_.program.sinks(current));
-    return sink != nullptr ? slice(*sink) : nullptr;
+    const Layout::Step& step = current();
+    const Operand& source = step.sources().front();
+    if (reduction_.copies() && source.place != Place::peer) return slice(step, source);
+    const Operand* const sink = first_slice(step.sinks());
+    return sink != nullptr ? slice(step, *sink) : nullptr;
 }
 
-inline void HostChannel::store(const Step& step) {
+inline void HostChannel::store(const Layout::Step& step) {
     const void* const there_already = reduction_.copies() ? sources_[0] : nullptr;  // in place, or a landed message
     void** end = sinks_.get();
     reduction_.streaming = layout_->streaming;  // unless a sink is a cell or a slot
-    for (const Operand& o : bound_.program.sinks(step)) {
-        std::byte* const place = o.place == Place::peer ? payload_room(o) : slice(o);
+    for (const Operand& o : step.sinks()) {
+        std::byte* const place = o.place == Place::peer ? payload_room(o) : slice(step, o);
         if (place != nullptr && place != there_already) *end++ = place;
     }
     reduction_.sink_count = static_cast<int>(end - sinks_.get());
@@ -262,7 +300,7 @@ std::byte* HostChannel::slot_or_elsewhere(Outgoing& out, bool alone) {
     return out.sender->slot() + out.at;
 }
 
-inline void HostChannel::reduce(const Step&) {
+inline void HostChannel::reduce(const Layout::Step&) {
     const Reduction& r = reduction_;
     if (r.sink_count == 0 || r.count == 0) return;
     if (r.copies() && r.sink_count == 1 && !r.streaming)
@@ -271,8 +309,8 @@ inline void HostChannel::reduce(const Step&) {
         tutti::reduce(r);
 }
 
-inline void HostChannel::commit(const Step&) {
-    for (const Operand& o : bound_.sent(exchange())) {
+inline void HostChannel::commit(const Layout::Step& step) {
+    for (const Operand& o : step.sent()) {
         Outgoing& out = outgoing(o);
         std::size_t bytes = bytes_;
         if (packs() && goes_on(out, o, bytes)) continue;
@@ -294,11 +332,11 @@ bool HostChannel::goes_on(Outgoing& out, const Operand& operand, std::size_t& by
 
 void HostChannel::describe_elsewhere(const Outgoing& out) const {
     if (out.kind == Kind::reference) out.sender->cell().reference = out.reference;
-    if (job_->rows != nullptr) out.sender->cell().set_row(length_of(cursor_.step));
+    if (job_->rows != nullptr) out.sender->cell().set_row(current().length);
 }
 
-inline void HostChannel::release(const Step&) {
-    for (const Operand& o : bound_.received(exchange())) {
+inline void HostChannel::release(const Layout::Step& step) {
+    for (const Operand& o : step.received()) {
         Incoming& c = incoming(o);
         if (packs()) {
             c.at = o.more ? next_part(c.at, bytes_, in_slot(c.receiver->cell().kind)) : 0;
@@ -309,7 +347,7 @@ inline void HostChannel::release(const Step&) {
     }
 }
 
-inline void HostChannel::end_step(const Step&) {
+inline void HostChannel::end_step(const Layout::Step&) {
     touching_.end();
     if (to_wake_.empty()) return;
     for (WakeUp* const wake_up : to_wake_) wake(*wake_up);
@@ -327,7 +365,7 @@ void HostChannel::mismatch(const Connection& c) const {
             fail_by(c.peer, tuttiInvalidUsage,
                     "rank %d expects %zu elements from rank %d in %s, but rank %d sends it %llu: both ranks of a pair "
                     "must give the same count",
-                    bound_.program.rank, length_of(cursor_.step), c.peer, call_text(job_->call).c_str(), c.peer,
+                    bound_.program.rank, current().length, c.peer, call_text(job_->call).c_str(), c.peer,
                     static_cast<unsigned long long>(sent));
     }
     if (cell.signature == signature_)

@@ -37,23 +37,24 @@ class HostChannel {
 
     // The Machine of interpreter.hpp. It is only given the step at the cursor.
     std::uint32_t tiles() const { return tiles_; }
-    std::uint32_t steps() const { return static_cast<std::uint32_t>(bound_.program.steps.size()); }
-    const Step& step(std::uint32_t i) const { return bound_.program.steps[i]; }
+    std::uint32_t steps() const { return static_cast<std::uint32_t>(layout_->steps.size()); }
+    const Layout::Step& step(std::uint32_t i) const { return layout_->steps[i]; }
     void begin_tile(std::uint32_t tile);
 
     /// Steps without data are skipped by the ranks at both ends of their messages. The first tile skips none, so that
     /// every pair of ranks detects whether its counts agree.
-    bool skips(const Step&) const {
-        return job_->rows != nullptr && tile_offset_ != 0 && !packs() && length_of(cursor_.step) <= tile_offset_;
+    bool skips(const Layout::Step& step) const {
+        return job_->rows != nullptr && tile_offset_ != 0 && !packs() && step.length <= tile_offset_;
     }
-    bool ready(const Step& step, std::uint32_t& seen);
-    void begin_step(const Step& step);
-    void load(const Step& step);
-    void store(const Step& step);
-    void reduce(const Step& step);
-    void commit(const Step& step);
-    void release(const Step& step);
-    void end_step(const Step& step);
+    bool ready(const Layout::Step& step, std::uint32_t& seen);
+    bool copied(const Layout::Step& step);
+    void begin_step(const Layout::Step& step);
+    void load(const Layout::Step& step);
+    void store(const Layout::Step& step);
+    void reduce(const Layout::Step& step);
+    void commit(const Layout::Step& step);
+    void release(const Layout::Step& step);
+    void end_step(const Layout::Step& step);
 
   private:
     /// A connection with the message that is being written to it, or read from it.
@@ -69,27 +70,24 @@ class HostChannel {
     Outgoing& outgoing(const Operand& sink) { return to_[static_cast<std::size_t>(sink.index)]; }
     Incoming& incoming(const Operand& source) { return from_[static_cast<std::size_t>(source.index)]; }
 
-    /// The address of a slice in the current tile. `operand` must be an element of the program's operands. Inputs are
-    /// only read, unless they are the same memory as an output. The address of an empty buffer may be invalid.
-    std::byte* slice(const Operand& operand) const {
-        return reinterpret_cast<std::byte*>(
-            tile_in_[static_cast<std::size_t>(operand.place)] +
-            layout_->at[static_cast<std::size_t>(&operand - bound_.program.operands.data())]);
+    /// The address of a slice in the current tile. Inputs are only read, unless they are the same memory as an output.
+    /// The address of an empty buffer may be invalid.
+    std::byte* slice(const Layout::Step& step, const Operand& operand) const {
+        return reinterpret_cast<std::byte*>(tile_in_[static_cast<std::size_t>(operand.place)] +
+                                            step.at[&operand - step.operands]);
     }
-    /// Of the step of that number, in elements, of all tiles together.
-    std::size_t length_of(std::uint32_t step) const { return layout_->lengths[step]; }
-    std::size_t length_in_tile(std::uint32_t step) const {
-        const std::size_t length = length_of(step);
-        return length > tile_offset_ ? std::min(length - tile_offset_, job_->tile) : 0;
+    const Layout::Step& current() const { return layout_->steps[cursor_.step]; }
+    std::size_t length_in_tile(const Layout::Step& step) const {
+        return step.length > tile_offset_ ? std::min(step.length - tile_offset_, job_->tile) : 0;
     }
     bool packs() const { return bound_.program.message_chunks > 1; }  // messages may have several parts
 
-    // Messages are numbered as in the exchange of the current step.
-    const BoundProgram::Exchange& exchange() const { return bound_.exchanges[cursor_.step]; }
+    // Messages are numbered as in Layout::Step::messages of the current step.
     const Connection& connection_of(std::uint32_t message) const;
     bool can_go(std::uint32_t message) const;
 
     const std::byte* payload(const Operand& source);
+    const std::byte* arrived(const Incoming& c, std::size_t end) const;
     std::byte* payload_room(const Operand& sink);
     const std::byte* shareable_slice() const;
     void touch(const Connection& connection);
@@ -118,6 +116,7 @@ class HostChannel {
     const Job* job_ = nullptr;
     const Layout* layout_ = nullptr;
     std::uint32_t tiles_ = 0;  // on this channel
+    bool simple_ = false;      // an even call without a scalar, whose output stays in the cache
     Cursor cursor_;
     bool mappable_ = false;  // this rank's buffers are, and those of all ranks behind messages received so far
 

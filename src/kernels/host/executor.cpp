@@ -50,14 +50,11 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
             require_distinct(program.sinks(step));
         }
         Operand* const operands = program.operands.data() + step.first;
-        BoundProgram::Exchange& exchange = bound.exchanges.emplace_back();
-        exchange.first = static_cast<std::uint32_t>(bound.messages.size());
         for (std::uint32_t i = 0; i < step.sources + step.sinks; ++i) {
             if (operands[i].place != Place::peer) continue;
             operands[i].index =
                 number_of(i < step.sources ? bound.from : bound.to, {operands[i].index, operands[i].all});
             bound.messages.push_back(operands[i]);
-            ++(i < step.sources ? exchange.received : exchange.sent);
             if (i >= step.sources) continue;
             received.resize(bound.from.size());
             Received& r = received[static_cast<std::size_t>(operands[i].index)];
@@ -100,8 +97,8 @@ void HostExecution::lay_out() {
     const auto row_of = [&](const Operand& slice) {
         return (slice.place == Place::input ? rows->input : rows->output)[static_cast<std::size_t>(slice.index)];
     };
-    layout_.lengths.clear();  // stays empty, and the next job lays out anew, if there is no memory for `at`
-    layout_.lengths.reserve(program.steps.size());
+    layout_.steps.clear();  // stays empty, and the next job lays out anew, if there is no memory for `at`
+    layout_.steps.reserve(program.steps.size());
     layout_.at.clear();
     for (const Operand& o : program.operands) {
         const auto chunk = static_cast<std::size_t>(o.index);
@@ -110,12 +107,20 @@ void HostExecution::lay_out() {
         if (is_row(o)) at = rows != nullptr ? row_of(o).at : chunk / columns * job.count + chunk % columns * job.block;
         layout_.at.push_back(at * element);
     }
+    const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
         std::size_t length = std::min(job.block, job.count - begin);
         if (rows != nullptr)  // every step has a slice, and all its slices are of one row: see uneven.hpp
             length = row_of(*std::find_if(program.operands.begin() + step.first, program.operands.end(), is_row)).count;
-        layout_.lengths.push_back(length);
+        const auto peers = [](std::span<const Operand> operands) {
+            return static_cast<std::uint32_t>(std::ranges::count(operands, Place::peer, &Operand::place));
+        };
+        const std::uint32_t received = peers(program.sources(step)), sent = peers(program.sinks(step));
+        const bool copies = step.sources == 1 && step.sinks == 1 && program.message_chunks == 1;
+        layout_.steps.push_back({program.operands.data() + step.first, messages, layout_.at.data() + step.first, length,
+                                 step.sources, step.sinks, received, sent, step.completes != 0, copies});
+        messages += received + sent;
     }
     const std::size_t longest_part = std::min(job.tile, job.block) * element;
     layout_.element = element;
@@ -138,7 +143,7 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
                                job.type == job_.type && rows == nullptr && job_.rows == nullptr;
     job_ = job;
     job_.rows = rows;
-    if (!like_the_last || layout_.lengths.empty()) lay_out();
+    if (!like_the_last || layout_.steps.empty()) lay_out();
     if (scratch_.size() < layout_.scratch * channels_.size()) scratch_.resize(layout_.scratch * channels_.size());
     return job_;
 }

@@ -44,14 +44,8 @@ struct BoundProgram {
     };
     std::vector<Postable> postables;
 
-    /// The messages of a step: a range of `messages`, first those that it receives, then those that it sends.
-    struct Exchange {
-        std::uint32_t first = 0, received = 0, sent = 0;
-    };
-    std::vector<Exchange> exchanges;  // by step
-    std::vector<Operand> messages;    // all operands that are peers
-    std::span<const Operand> received(const Exchange& e) const { return {messages.data() + e.first, e.received}; }
-    std::span<const Operand> sent(const Exchange& e) const { return {messages.data() + e.first + e.received, e.sent}; }
+    /// All operands that are peers: of each step in turn, first those that it receives from, then those it sends to.
+    std::vector<Operand> messages;
     bool pull_safe = false, push_safe = false;
 
     /// Binds a proven program. Throws tuttiInternalError if a step has a peer twice among its sources or sinks; not
@@ -76,15 +70,32 @@ struct Job : Tiling {
 /// The first operand that is a slice; nullptr if there is none.
 const Operand* first_slice(std::span<const Operand> operands);
 
-/// Where a job's slices lie and how long its steps are. Depends on type, counts and tiling, not on buffers.
+/// A program's steps with the lengths and places that they have in a job. Depends on type, counts and tiling, not on
+/// buffers.
 struct Layout {
-    std::vector<std::size_t> at;       // by operand: offset in its buffer, in bytes, in the first tile
-    std::vector<std::size_t> lengths;  // by step: length in all tiles together, in elements
-    std::size_t element = 0;           // in bytes
-    std::size_t scratch = 0;           // of a channel, in bytes
-    std::size_t longest_message = 0;   // in bytes
-    bool streaming = false;            // buffers are too large to stay in the cache
+    /// All that the interpreter reads of a step, on one cache line. Points into the bound program and Layout::at.
+    struct alignas(64) Step {
+        const Operand* operands;  // sources, then sinks
+        const Operand* messages;  // of these the peers
+        const std::size_t* at;    // by operand: where the slice begins in its buffer, in bytes, in the first tile
+        std::size_t length;       // in all tiles together, in elements
+        std::uint32_t source_count, sink_count, received_count, sent_count;
+        bool completes;  // as in tutti::Step
+        bool copies;     // has one source and one sink, and no parts of messages
+
+        std::span<const Operand> sources() const { return {operands, source_count}; }
+        std::span<const Operand> sinks() const { return {operands + source_count, sink_count}; }
+        std::span<const Operand> received() const { return {messages, received_count}; }
+        std::span<const Operand> sent() const { return {messages + received_count, sent_count}; }
+    };
+    std::vector<Step> steps;
+    std::vector<std::size_t> at;      // by operand of the program
+    std::size_t element = 0;          // in bytes
+    std::size_t scratch = 0;          // of a channel, in bytes
+    std::size_t longest_message = 0;  // in bytes
+    bool streaming = false;           // buffers are too large to stay in the cache
 };
+static_assert(sizeof(Layout::Step) == 64);
 
 /// The call in users' terms for error texts: "all_reduce(count 5, float32, sum)". `call` may be garbage from a peer.
 std::string call_text(const Call& call);
