@@ -19,7 +19,7 @@ constexpr std::size_t lavish_bytes = 64 << 20;  // slots of a rank that needs mo
 constexpr std::size_t smallest_tile = 16 * 1024;
 // Times that the model can't tell apart: where ranks outnumber cores, where it is known which of them share one, and
 // where each has one.
-constexpr double about_equal = 1.1, about_equal_bound = 1.08, about_equal_near = 1.15;
+constexpr double about_equal = 1.1, about_equal_bound = 1.04, about_equal_near = 1.15;
 constexpr double surely_more = 1.01 * std::max(about_equal, about_equal_near);  // even if both were rounded
 constexpr double most_time = std::numeric_limits<double>::infinity();
 

@@ -158,7 +158,12 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
     const auto time = [&](int threads, int cores) {
         const int ranks_at_work = std::min(ranks, cores);
         const int at_work = static_cast<int>(std::min<long long>(static_cast<long long>(ranks) * threads, cores));
-        const double first = std::max(price.chain, std::max(price.work / ranks_at_work, price.core) + price.lost);
+        // While a chain goes on, some core may have nothing to do. Brent's theorem bounds that; half of the bound is
+        // what two cores lose whose ranks are bound to them (docs/performance-cpu.md).
+        const double beyond = std::max(0.0, price.chain - price.work / ranks);
+        const double idle = price.core > 0 ? beyond / 2 * (1 - 1.0 / ranks_at_work) : 0;
+        const double first =
+            std::max(price.chain, std::max(price.work / ranks_at_work, price.core) + price.lost + idle);
         const double of_cores = std::max(price.work / at_work, price.core) + price.lost / channels;
         const double of_memory = price.far / std::min(at_work, rates.streams);
         return first + (tiles - 1.0) * std::max({price.busiest / threads, price.chain / channels, of_cores, of_memory});

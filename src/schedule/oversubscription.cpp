@@ -64,11 +64,10 @@ struct Score {
 /// Simulates the cores: the one that is furthest behind in time acts next.
 class Cores {
   public:
-    Cores(const Score& score, const Rates& rates, std::span<const int> core_of, std::uint32_t tiles, bool looks_on)
+    Cores(const Score& score, const Rates& rates, std::span<const int> core_of, std::uint32_t tiles)
         : score_(score),
           rates_(rates),
           tiles_(tiles),
-          looks_on_(looks_on),
           switching_(std::max(rates.switching, 0.01)),
           arrives_(tiles * score.messages, never),
           ranks_(score.turns.size()) {
@@ -108,8 +107,7 @@ class Cores {
         std::vector<std::uint32_t> seats;  // the ranks that share it
         std::size_t seat = 0;              // index of the rank that runs
         double now = 0;
-        double looks_until = 0;  // the rank spins until then
-        bool cold = true;        // another rank ran before
+        bool cold = true;  // another rank ran before
     };
 
     /// When the message of the player's tile arrives.
@@ -140,20 +138,16 @@ class Cores {
             player.ready = std::max(player.ready, arrival(player, note));
     }
 
-    /// Advances a core: its rank executes a step, spins for a moment, or yields to the next rank.
+    /// Advances a core: its rank executes a step, or yields to the next rank.
     void step(Core& core) {
         const std::uint32_t p = core.seats[core.seat];
         if (ranks_[p].ready <= core.now) {
             core.now = play(p, core.now + (core.cold ? rates_.cold : 0));
             core.cold = false;
-            core.looks_until = core.now + (looks_on_ && waits_for_other_cores(p) ? 2 * switching_ : 0);
-        } else if (core.now < core.looks_until) {
-            core.now += switching_ / 8;
         } else {
             core.now += switching_ * shake();
             core.seat = (core.seat + 1) % core.seats.size();
             core.cold = true;
-            core.looks_until = 0;
             // On long paths all ranks wait for thousands of switches: skip most of them.
             if (core.seat == 0) core.now = std::max(core.now, next_turn() - 32 * switching_);
         }
@@ -167,19 +161,6 @@ class Cores {
     double shake() {
         random_ = random_ * 6364136223846793005u + 1442695040888963407u;
         return 0.5 + static_cast<double>(random_ >> 40) / static_cast<double>(1 << 24);
-    }
-
-    /// Looks at the steps up to the next one that sends, as HostChannel::waits_for_other_cores() does.
-    bool waits_for_other_cores(std::uint32_t p) {
-        const Player& player = ranks_[p];
-        if (player.tile == tiles_) return false;
-        const std::vector<Score::Turn>& turns = score_.turns[p];
-        for (std::size_t step = player.step; step < turns.size(); ++step) {
-            if (step > player.step && turns[step].sent > 0) break;
-            for (const Score::Note& note : received(turns[step]))
-                if (arrival(player, note) == never && ranks_[note.peer].core == player.core) return false;
-        }
-        return true;
     }
 
     /// Executes player p's next step and returns when it ends.
@@ -201,7 +182,6 @@ class Cores {
     const Score& score_;
     const Rates& rates_;
     const std::uint32_t tiles_;
-    const bool looks_on_;
     const double switching_;
     std::vector<double> arrives_;  // by tile and message
     std::vector<Player> ranks_;
@@ -219,15 +199,11 @@ double lost_by_sharing(const Rehearsal& rehearsal, const Rates& rates, const std
                        std::span<const int> core_of, std::size_t* played, double enough) {
     const bool many = rehearsal.programs.size() >= many_ranks;
     const Score score(rehearsal, rates, line);
-    const auto run = [&](std::span<const int> placed, bool looks_on, double most) {
-        Cores cores(score, rates, placed, many ? few_tiles : most_tiles, looks_on);
+    const auto play = [&](std::span<const int> placed, double most) {
+        Cores cores(score, rates, placed, many ? few_tiles : most_tiles);
         const double lost = cores.run(most);
         if (played != nullptr) *played += cores.played();
-        return lost;
-    };
-    const auto play = [&](std::span<const int> placed, double most) {
-        const double lost = run(placed, false, most);
-        return std::max(0.0, many ? lost : std::min(lost, run(placed, true, lost)));
+        return std::max(0.0, lost);
     };
     if (!core_of.empty()) return play(core_of, enough);
     // The scheduler's placement is unknown, so average over three. Among many ranks they differ little.
