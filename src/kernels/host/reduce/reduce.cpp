@@ -19,33 +19,39 @@ bool always() {
 #ifdef TUTTI_AVX
 // Instead of __builtin_cpu_supports, which needs a part of libgcc that Zig's runtime lacks; and clang 14 does not know
 // "f16c".
-struct Cpuid {
-    unsigned a = 0, b = 0, c = 0, d = 0;
+struct Processor {
+    unsigned features = 0, extended = 0;  // ECX of leaf 1, EBX of leaf 7
+    unsigned saved = 0;                   // bits of XCR0: registers that the system saves on context switches
 };
 
-/// All zero if the processor has no such leaf.
-Cpuid cpuid(unsigned leaf) {
-    Cpuid says;
-    __get_cpuid_count(leaf, 0, &says.a, &says.b, &says.c, &says.d);
-    return says;
+/// Asked once: a hypervisor traps every CPUID, which takes tens of microseconds.
+const Processor& processor() {
+    static const Processor known = [] {
+        Processor p;
+        unsigned most, a, b, c, d, high;
+        __cpuid(0, most, b, c, d);
+        __cpuid(1, a, b, p.features, d);
+        if (most >= 7) __cpuid_count(7, 0, a, p.extended, c, d);
+        if ((p.features & bit_OSXSAVE) != 0) __asm__ volatile("xgetbv" : "=a"(p.saved), "=d"(high) : "c"(0));
+        return p;
+    }();
+    return known;
 }
 
-/// True if the operating system saves these registers on context switches. registers: bits of XCR0.
-bool keeps(unsigned registers) {
-    if ((cpuid(1).c & bit_OSXSAVE) == 0) return false;
-    unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & registers) == registers;
+constexpr bool has_all(unsigned bits, unsigned needed) {
+    return (bits & needed) == needed;
 }
 
 bool has_avx2() {
-    constexpr unsigned ymm = 0b110, needed = bit_AVX | bit_F16C | bit_FMA;
-    return keeps(ymm) && (cpuid(1).c & needed) == needed && (cpuid(7).b & bit_AVX2) != 0;
+    const Processor& p = processor();
+    return has_all(p.saved, 0b110) && has_all(p.features, bit_AVX | bit_F16C | bit_FMA) &&
+           has_all(p.extended, bit_AVX2);
 }
 
 bool has_avx512() {
-    constexpr unsigned zmm = 0b1110'0110, needed = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-    return has_avx2() && keeps(zmm) && (cpuid(7).b & needed) == needed;
+    const Processor& p = processor();
+    return has_avx2() && has_all(p.saved, 0b1110'0110) &&
+           has_all(p.extended, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
 }
 #endif
 
