@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The tuner's choices beside every algorithm: all-reduce among 2, 4 and 8 processes of this machine. tutti-tune
-measures all algorithms, which take turns in the same processes; medians of several runs. Prints a table for each
-number of processes, with the choice marked and the time of its algorithm over that of the best; writes JSON.
---tuned: first the library gets measurements to choose by."""
+"""The tuner's choices beside every algorithm, among processes of this machine that are bound to its cores in turn: the
+library runs with each algorithm forced (TUTTI_ALGO), in turns, several rounds. Prints a table for each collective and
+number of processes, with the choice marked and its time over that of the best; writes JSON. --tuned: first the
+library gets measurements to choose by."""
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -12,55 +11,70 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 
+import contenders
 import measuring
 from verdict import figure, named
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SIZES = [8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
+SIZES = [8, 1 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20]
+OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+PERF = {"all_to_all": "alltoall_perf"}
+OF_ALL = 7  # candidates that the model takes for the best at some size are measured
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="Tutti's build directory (build)")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8], help="numbers of processes (2 4 8)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often all is measured (5)")
+    parser.add_argument("--op", nargs="+", default=OPS, choices=OPS, help="collectives (all five)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 6, 7, 8], help="numbers of processes")
+    parser.add_argument("--rounds", type=int, default=3, help="how often all is measured (3)")
+    parser.add_argument("--seconds", type=float, default=0.04, help="of each size, about (0.04)")
     parser.add_argument("--tuned", action="store_true", help="let the tuner have measured this machine before")
     parser.add_argument("--out", type=pathlib.Path, help="where JSON goes (BUILD/bench/compare/choices.json)")
     return parser.parse_args()
 
 
-def tune(build, ranks, out):
-    subprocess.run([build / "tools" / "tutti-tune", "--quiet", "--op", "all_reduce", "--transport", "shm", "-n",
-                    *map(str, ranks), "--out", out], check=True, stdout=subprocess.DEVNULL)
+def candidates(build, op, ranks):
+    """Those that are among the best at some size, by the model."""
+    names = {}
+    for size in SIZES:
+        command = [build / "tools" / "tutti-plan", "explain", "--op", op, "--ranks", str(ranks), "--bound", "--bytes",
+                   str(size)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        priced = re.findall(r"^([a-z][\w+]*) +[\d.]+ +\d+ +\d+ ", said, re.MULTILINE)
+        names |= dict.fromkeys(priced[:OF_ALL])
+    return list(names)
 
 
-def measured(build, ranks, rounds, directory):
-    """Microseconds of every round, by (ranks, bytes, algorithm)."""
-    times = {}
-    for number in range(rounds):
-        print(f"  round {number + 1} of {rounds}", file=sys.stderr)
-        out = pathlib.Path(directory) / f"round{number}.json"
-        tune(build, ranks, out)
-        for curve in json.loads(out.read_text())["measured"]:
-            for size, us in curve["microseconds"]:
-                if size in SIZES:
-                    times.setdefault((curve["ranks"], size, curve["algorithm"]), []).append(us)
+def measured(build, op, ranks, names, options):
+    """Microseconds of every round, by (bytes, algorithm)."""
+    times = defaultdict(list)
+    clients = contenders.Clients(build)
+    for _ in range(options.rounds):
+        for name in names:
+            setting = contenders.Setting("Tutti", name, clients.launcher(), (clients.tutti(), "private", op),
+                                         {"TUTTI_ALGO": name, "TUTTI_TUNING": "none"})
+            for size, us in measuring.run_once(setting, ranks, SIZES, options.seconds, 3, 120).items():
+                times[size, name].append(us)
     return times
 
 
-def chosen(build, ranks, size, tuning):
+def chosen(build, op, ranks, size, tuning):
     """What the library takes."""
-    command = [build / "tools" / "tutti-run", "-n", str(ranks), build / "bench" / "all_reduce_perf", "-b", str(size),
-               "-e", str(size), "-c", "0", "-n", "3", "-w", "2"]
+    program = build / "bench" / PERF.get(op, f"{op}_perf")
+    whole = str(max(size, 4 * ranks))  # a block has one element at least
+    command = [build / "tools" / "tutti-run", "--bind", "core", "-n", str(ranks), program, "-b", whole, "-e", whole,
+               "-c", "0", "-n", "3", "-w", "2"]
     said = subprocess.run(command, capture_output=True, text=True, check=True,
                           env=os.environ | {"TUTTI_DEBUG": "INFO", "TUTTI_TUNING": tuning}).stderr
-    return re.findall(rf"rank 0: all_reduce of {size} bytes[^:]*: ([\w+]+),", said)[-1]
+    return re.findall(rf"rank 0: {op} of \d+ bytes[^:]*: ([\w+]+),", said)[-1]
 
 
-def table(ranks, rows):
+def table(op, ranks, rows):
     names = list(dict.fromkeys(row["algorithm"] for row in rows))
-    lines = ["", f"{ranks} processes, microseconds; * chosen",
+    lines = ["", f"{op} among {ranks} processes, microseconds; * chosen",
              f"{'':>10}" + "".join(f"{n:>17}" for n in names) + f"{'over best':>11}"]
     for size in SIZES:
         here = {row["algorithm"]: row for row in rows if row["bytes"] == size}
@@ -75,21 +89,25 @@ def over_best(rows):
 
 def main():
     options = arguments()
-    build, rows, tuning = options.build.resolve(), [], "none"
+    build, rows, over, tuning = options.build.resolve(), [], [], "none"
     about = measuring.surroundings(build)
     with tempfile.TemporaryDirectory() as directory:
         if options.tuned:
             tuning = str(pathlib.Path(directory) / "tuning.json")
-            tune(build, options.ranks, tuning)
-        times = measured(build, options.ranks, options.rounds, directory)
-        choices = {(ranks, size): chosen(build, ranks, size, tuning) for ranks in options.ranks for size in SIZES}
-    for (ranks, size, algorithm), rounds in times.items():
-        rows.append({"ranks": ranks, "bytes": size, "algorithm": algorithm, "us": statistics.median(rounds),
-                     "rounds": rounds, "chosen": choices[ranks, size] == algorithm})
-    for ranks in options.ranks:
-        print("\n".join(table(ranks, [row for row in rows if row["ranks"] == ranks])))
-    over = [over_best([row for row in rows if (row["ranks"], row["bytes"]) == case]) for case in choices]
-    print(f"\nchoice over best algorithm: median {statistics.median(over):.2f}, largest {max(over):.2f}, "
+            subprocess.run([build / "tools" / "tutti-tune", "--quiet", "--transport", "shm", "--op", *options.op, "-n",
+                            *map(str, options.ranks), "--out", tuning], check=True, stdout=subprocess.DEVNULL)
+        for op in options.op:
+            for ranks in options.ranks:
+                choices = {size: chosen(build, op, ranks, size, tuning) for size in SIZES}
+                names = list(dict.fromkeys([*candidates(build, op, ranks), *choices.values()]))
+                times = measured(build, op, ranks, names, options)
+                here = [{"op": op, "ranks": ranks, "bytes": size, "algorithm": name, "us": statistics.median(rounds),
+                         "rounds": rounds, "chosen": choices[size] == name} for (size, name), rounds in times.items()]
+                over += [over_best([row for row in here if row["bytes"] == size]) for size in SIZES]
+                rows += here
+                print("\n".join(table(op, ranks, here)), flush=True)
+    print(f"\nchoice over best algorithm: median {statistics.median(over):.2f}, mean "
+          f"{statistics.geometric_mean(over):.3f}, largest {max(over):.2f}, "
           f"at most 1.1 at {sum(o <= 1.1 for o in over)} of {len(over)}")
     out = options.out or build / "bench" / "compare" / "choices.json"
     measuring.write(out, about | {"tuning": "by tutti-tune, just before" if options.tuned else "none", "rows": rows})
@@ -97,4 +115,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
