@@ -36,9 +36,9 @@ int element_of(int from, int to, std::size_t i) {
 }
 
 /// Every rank exchanges `count` elements with every other one, in the call's group.
-class Exchange {
+class EveryPair {
   public:
-    Exchange(GpuWorld& world, int ranks, std::size_t count, int rank)
+    EveryPair(GpuWorld& world, int ranks, std::size_t count, int rank)
         : ranks_(ranks),
           count_(count),
           rank_(rank),
@@ -152,10 +152,10 @@ TEST_CASE("GPUs, their room: one thread lets all ranks exchange more messages th
     constexpr int ranks = 5;
     const std::size_t count = GENERATE(std::size_t{3}, std::size_t{60'000});  // in the slots, and far more
     GpuWorld world(ranks, 1);
-    std::vector<std::unique_ptr<Exchange>> all;
+    std::vector<std::unique_ptr<EveryPair>> all;
     REQUIRE(tuttiGroupStart() == tuttiSuccess);
     for (int r = 0; r < ranks; ++r) {
-        all.push_back(std::make_unique<Exchange>(world, ranks, count, r));
+        all.push_back(std::make_unique<EveryPair>(world, ranks, count, r));
         all.back()->call(world.comm(r), world.stream(0));
     }
     REQUIRE(tuttiGroupEnd() == tuttiSuccess);
@@ -167,8 +167,8 @@ TEST_CASE("GPUs, their room: one thread lets all ranks exchange more messages th
 TEST_CASE("GPUs, their room: every rank exchanges messages with all others, two blocks a rank at a time") {
     constexpr int ranks = 4;
     GpuWorld world(ranks, 1, nullptr, 2 * ranks);
-    std::vector<std::unique_ptr<Exchange>> all;
-    for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<Exchange>(world, ranks, 60'000, r));
+    std::vector<std::unique_ptr<EveryPair>> all;
+    for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<EveryPair>(world, ranks, 60'000, r));
     for (int twice = 0; twice < 2; ++twice)
         for (const int r : {0, 2, 1, 3}) {  // if the first two took more, nothing would be left for their peers
             REQUIRE(tuttiGroupStart() == tuttiSuccess);

@@ -161,7 +161,7 @@ inline bool HostChannel::copied(const Layout::Step& step) {
     if (sink.place == Place::peer) {
         if (bytes > inline_bytes) return false;
         Sender& sender = *outgoing(sink).sender;
-        std::memcpy(sender.cell().payload, from, bytes);
+        if (bytes != 0) std::memcpy(sender.cell().payload, from, bytes);  // else the address may be invalid
         sender.commit(Kind::inlined, static_cast<std::uint32_t>(bytes), signature_, mappable_);
         for (const Sender::Reader& reader : sender.readers()) wake(*reader.wake_up);
     } else {
