@@ -1,7 +1,6 @@
 // Ranks that call a collective with different counts: they are told so, and nobody writes beyond another one's buffer
 // before that. What a single message may do is tests/transport/posted_receive_test.cpp.
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "harness/catch.hpp"
@@ -41,17 +40,20 @@ TEST_CASE("ranks whose counts differ are told so, and write nothing beyond a buf
 
 TEST_CASE("ranks whose counts differ are told so where steps only copy, however short the messages are") {
     constexpr int n = 3;
+    struct Counts {
+        std::size_t least, most;
+    };
     for (const char* const name : {"", "ring", "direct"})
-        for (const auto& [least, most] : {std::pair<std::size_t, std::size_t>{1, 2}, {5, 300}, {300, 40000}})
+        for (const Counts counts : {Counts{1, 2}, Counts{5, 300}, Counts{300, 40000}})
             for (int few = 0; few < n; ++few) {
-                CAPTURE(name, least, most, few);
+                CAPTURE(name, counts.least, counts.most, few);
                 const tuttiUniqueId id = harness::new_id();
                 REQUIRE_NOTHROW(harness::run(n, [&](int r) {
                     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
                     config.algorithm = name;
                     tuttiComm_t comm = nullptr;
                     harness::must_succeed(tuttiCommInitRankConfig(&comm, n, id, r, &config), "init");
-                    const std::size_t count = r == few ? least : most;
+                    const std::size_t count = r == few ? counts.least : counts.most;
                     std::vector<float> in(count);
                     const harness::Guarded out(n * count * sizeof(float), harness::Guarded::At::back);
                     const tuttiResult_t result =

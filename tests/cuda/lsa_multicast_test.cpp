@@ -81,11 +81,11 @@ TEST_CASE("windows say where multicast leads to their parts, or why it does not"
     CHECK((has == 1 && tuttiCommHasMulticast(comms[1], nullptr) == tuttiInvalidArgument));
     for (std::size_t r = 0; r < 2; ++r) TUTTI(tuttiMemAllocDevice(&memory[r], r == 0 ? size : 2 * size, devices[r]));
     std::array<tuttiWindow_t, 2> windows{};
-    const auto open = [&](std::size_t begin, std::size_t bytes, std::size_t theirs) {
+    const auto open = [&](std::size_t begin, std::size_t length, std::size_t theirs) {
         TUTTI(tuttiGroupStart());
         for (std::size_t r = 0; r < 2; ++r)
             TUTTI(tuttiCommWindowRegister(comms[r], static_cast<std::byte*>(memory[r]) + (r == 0 ? begin : 0),
-                                          r == 0 ? bytes : theirs, &windows[r], TUTTI_WIN_DEFAULT));
+                                          r == 0 ? length : theirs, &windows[r], TUTTI_WIN_DEFAULT));
         TUTTI(tuttiGroupEnd());
     };
     const auto close = [&] {
