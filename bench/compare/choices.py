@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SIZES = [8, 1 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20]
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 PERF = {"all_to_all": "alltoall_perf"}
-OF_ALL = 7  # candidates that the model takes for the best at some size are measured
+CANDIDATES = 7  # those that the model takes for the best at some size, so many of each size, are measured
 
 
 def arguments():
@@ -44,7 +44,7 @@ def candidates(build, op, ranks):
                    str(size)]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         priced = re.findall(r"^([a-z][\w+]*) +[\d.]+ +\d+ +\d+ ", said, re.MULTILINE)
-        names |= dict.fromkeys(priced[:OF_ALL])
+        names |= dict.fromkeys(priced[:CANDIDATES])
     return list(names)
 
 

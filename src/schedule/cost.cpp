@@ -159,7 +159,7 @@ void add_tiles(Price& price, std::uint32_t tiles, int channels, int ranks, const
         const int ranks_at_work = std::min(ranks, cores);
         const int at_work = static_cast<int>(std::min<long long>(static_cast<long long>(ranks) * threads, cores));
         // While a chain goes on, some core may have nothing to do. Brent's theorem bounds that; half of the bound is
-        // what two cores lose whose ranks are bound to them (docs/performance-cpu.md).
+        // what two cores lose whose ranks are bound to them (docs/tuning.md).
         const double beyond = std::max(0.0, price.chain - price.work / ranks);
         const double idle = price.core > 0 ? beyond / 2 * (1 - 1.0 / ranks_at_work) : 0;
         const double first =
