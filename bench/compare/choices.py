@@ -90,6 +90,8 @@ def over_best(rows):
 def main():
     options = arguments()
     build, rows, over, tuning = options.build.resolve(), [], [], "none"
+    if not (build / "tools" / "tutti-plan").exists():
+        sys.exit(f"choices.py: {build} has no tools/tutti-plan; build it first: ninja -C {build}")
     about = measuring.surroundings(build)
     with tempfile.TemporaryDirectory() as directory:
         if options.tuned:
@@ -115,4 +117,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
