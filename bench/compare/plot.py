@@ -5,8 +5,9 @@ from xml.sax.saxutils import escape
 from collectives import COLLECTIVES
 from verdict import floor, named
 
-COLOURS = {"Tutti private": "#0b6e4f", "Tutti mapped": "#5cb85c", "Open MPI": "#c0392b", "MPICH": "#e67e22",
-           "Gloo": "#7d3c98"}
+COLOURS = {"Tutti private": "#0b6e4f", "Tutti mapped": "#5cb85c", "Open MPI": "#c0392b", "newest Open MPI": "#e6948b",
+           "MPICH": "#e67e22", "newest MPICH": "#f5c08a", "Intel MPI": "#2471a3", "Gloo": "#7d3c98",
+           "plain copy": "#888888", "plain zero-copy": "#bbbbbb"}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 460, 360, 84, 40, 48, 30
 
 

@@ -115,12 +115,17 @@ Operation check(const Arguments& a, const Communicator& comm, const std::vector<
     std::size_t all = 0;  // bytes of all ranks' rows; checks largest_row() without a division
     if (__builtin_mul_overflow(a.count, size * static_cast<std::size_t>(comm.ranks()), &all) || all > SIZE_MAX / 4)
         fail(tuttiInvalidArgument, "%s: a count of %zu is too large (negative, perhaps?)", a.function, a.count);
-    if (a.count == 0) return o;
-    const Usage e = usage_of(a, comm.rank(), comm.ranks());
+    check_buffers(a, comm.rank(), comm.ranks());
+    return o;
+}
+
+[[gnu::hot]] void check_buffers(const Arguments& a, Rank rank, int ranks) {
+    if (a.count == 0) return;
+    const std::size_t size = size_of(static_cast<DataType>(a.type));
+    const Usage e = usage_of(a, rank, ranks);
     if (e.reads) check_pointer(a, "sendbuff", a.input, size);
     if (e.writes) check_pointer(a, "recvbuff", a.output, size);
-    if (e.reads && e.writes) check_overlap(a, e, a.count * size, comm.rank());
-    return o;
+    if (e.reads && e.writes) check_overlap(a, e, a.count * size, rank);
 }
 
 }  // namespace tutti

@@ -47,6 +47,15 @@ constexpr std::size_t largest_row(DataType type, int ranks) {
 /// Throws tuttiInvalidArgument, which names the function, the argument and what was expected.
 Operation check(const Arguments& arguments, const Communicator& comm, const std::vector<PremultipliedSum>& ops);
 
+/// Whether the arguments ask for an operation that differs from that one, which check() has made, at most in its
+/// buffers. Then check_buffers() is all of check() that is left to do. Not for pre-multiplied sums.
+inline bool is_like(const Arguments& arguments, const Operation& checked) {
+    return arguments.count == checked.count && arguments.collective == checked.collective &&
+           static_cast<DataType>(arguments.type) == checked.type && static_cast<int>(arguments.op) == checked.call_op &&
+           arguments.root == checked.root && arguments.uneven == nullptr;
+}
+void check_buffers(const Arguments& arguments, Rank rank, int ranks);
+
 DataType check_type(const char* function, tuttiDataType_t type);
 [[noreturn]] void refuse_pointer(const Arguments& arguments, const char* name, const void* pointer);
 /// alignment: a power of two.

@@ -12,7 +12,7 @@ Numbered<tuttiStream_t, StreamPtr>& streams() {
 
 }  // namespace
 
-tuttiComm& checked(tuttiComm_t handle) {
+[[gnu::hot]] tuttiComm& checked(tuttiComm_t handle) {
     if (handle == nullptr) fail(tuttiInvalidArgument, "the communicator is NULL");
     const std::uint32_t magic = handle->magic.load(std::memory_order_acquire);
     if (magic == tuttiComm::living) [[likely]]
@@ -30,7 +30,7 @@ void refuse_suspended() {
     fail(tuttiInvalidUsage, "the communicator is suspended: tuttiCommResume, called by all its ranks, ends that");
 }
 
-void refuse_closed(const char* function, const tuttiComm& handle) {
+[[gnu::hot]] void refuse_closed(const char* function, const tuttiComm& handle) {
     const tuttiComm::Closed closed = handle.closed.load(std::memory_order_relaxed);
     if (closed == tuttiComm::Closed::no) [[likely]]
         return;

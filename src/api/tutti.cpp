@@ -29,10 +29,15 @@ Numbered<void*, std::shared_ptr<Registration>>& registrations() {
     return *instance;
 }
 
-Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
+/// Throws if the communicator takes no operations, or was destroyed: comm is nullptr.
+void refuse_ended(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
     refuse_closed(arguments.function, h);
     if (comm == nullptr)
         fail(tuttiInvalidArgument, "%s: the communicator was destroyed or aborted before", arguments.function);
+}
+
+Operation prepare(const Arguments& arguments, const tuttiComm& h, const Communicator* comm) {
+    refuse_ended(arguments, h, comm);
     const Operation operation = check(arguments, *comm, h.ops);
     comm->faults().check();
     return operation;
@@ -54,14 +59,20 @@ void refuse_itself(const Arguments& arguments, const Operation& operation, Rank 
         fail(tuttiInvalidUsage, "%s: rank %d can reach itself only inside a group", arguments.function, rank);
 }
 
-tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
+[[gnu::hot]] tuttiResult_t call(const Arguments& arguments, tuttiComm_t handle, tuttiStream_t stream) {
     return grouped([&] {
         tuttiComm& h = checked(handle);
         if (stream == nullptr && !Group::is_open() && !h.checks && !h.on_gpu) {  // the fast path: runs here at once
             InTurn turn(*h.ticket_lock);
-            const Operation operation = prepare(arguments, h, h.comm.get());
-            refuse_itself(arguments, operation, h.comm->rank());
-            if (operation.moves()) run_one(*h.comm, operation);
+            Communicator* const comm = h.comm.get();
+            refuse_ended(arguments, h, comm);
+            if (const Operation* const last = comm->last(); last != nullptr && is_like(arguments, *last)) {
+                check_buffers(arguments, comm->rank(), comm->ranks());
+                return run_again(*comm, arguments.input, arguments.output);
+            }
+            const Operation operation = prepare(arguments, h, comm);
+            refuse_itself(arguments, operation, comm->rank());
+            if (operation.moves()) run_one(*comm, operation);
             return;
         }
         CommunicatorPtr comm = communicator(handle);

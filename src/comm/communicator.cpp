@@ -86,11 +86,10 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
 }
 
 /// Makes a plan's call what messages carry, for peers to compare with theirs. Puts collectives on the board, for peers
-/// to name if they differ.
-void Communicator::announce(const Operation& o, Call& call) {
+/// to name if they differ. signature: the plan's.
+[[gnu::hot]] void Communicator::announce(bool collective, std::uint32_t signature, Call& call) {
     RankPage& page = connections_.page();
-    const bool collective = !o.is_pair();
-    std::uint32_t signature = call.signature, sequence = 0;
+    std::uint32_t sequence = 0;
     if (collective) {
         sequence = static_cast<std::uint32_t>(page.sequence.load(std::memory_order_relaxed));
         if (!connections_.on_gpus()) signature += sequence * 0x9e3779b1u;  // graphs repeat their calls
@@ -107,7 +106,7 @@ gpu::Job Communicator::gpu_job(Operation o, void* stream) {
     const Plan& plan = planner_->plan(o);
     gpu::Program& program = *plan.runs->uploaded;
     Call call = plan.job.call;
-    announce(o, call);
+    announce(!o.is_pair(), call.signature, call);
     for (const auto [peer, all] : program.bound().to)  // links through host memory tell the peer what is called
         if (const Peer* const linked = connections_.find(peer))
             for (const auto& sender : linked->senders)
@@ -122,7 +121,7 @@ gpu::Meeting Communicator::gpu_meeting(const Operation& o, std::uint32_t signatu
     call.collective = o.collective;
     call.type = o.type;
     call.count = o.count;
-    announce(o, call);
+    announce(true, signature, call);
     return gpu_->meeting(call, options_.timeout);
 }
 
@@ -150,6 +149,7 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
 }
 
 HostExecution& Communicator::begin(const Operation& o) {
+    last_.plan = nullptr;  // planning may drop it
     if (gpu_) [[unlikely]]
         return start_on_host(o);
     const Plan& plan = planner_->plan(o);
@@ -166,7 +166,18 @@ HostExecution& Communicator::begin(const Operation& o) {
         if (o.scalar != nullptr) std::memcpy(&scalar, o.scalar, size_of(o.type));
         job.scalar = &scalar;
     }
-    announce(o, job.call);
+    announce(!o.is_pair(), job.call.signature, job.call);
+    execution.begin();
+    if (!o.is_pair() && o.rows == nullptr && !o.premultiply && plan.told == nullptr) last_ = {&plan, o};
+    return execution;
+}
+
+[[gnu::hot]] HostExecution& Communicator::begin_again(const void* input, void* output) {
+    HostExecution& execution = *last_.plan->runs->execution;
+    Job& job = execution.take_again();
+    job.input = static_cast<const std::byte*>(input);
+    job.output = static_cast<std::byte*>(output);
+    announce(true, last_.plan->job.call.signature, job.call);
     execution.begin();
     return execution;
 }

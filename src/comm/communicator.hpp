@@ -69,6 +69,10 @@ class Communicator {
     /// one of each queue. On a GPU the operation must be an all-to-all of host memory, which goes over the hosts'
     /// links.
     HostExecution& begin(const Operation& operation);
+    /// The operation that begin() began last, if one that differs only in its buffers may begin by begin_again(), which
+    /// has nothing to plan: most programs make the same call again and again. Otherwise nullptr.
+    const Operation* last() const { return last_.plan != nullptr ? &last_.operation : nullptr; }
+    HostExecution& begin_again(const void* input, void* output);
 
     /// The number of the next exchange through the session. All ranks must ask for it equally often, in the same order.
     std::uint64_t next_exchange() { return exchanges_++; }
@@ -118,7 +122,7 @@ class Communicator {
     Executable prepare(BoundProgram bound, bool pair);
     void link_for_texts(Rank peer);
     void link_all_for_texts();
-    void announce(const Operation& operation, Call& call);
+    void announce(bool collective, std::uint32_t signature, Call& call);
     void tell_of_multicast(const Operation& operation, const char* why_not);
 
     Options options_;
@@ -131,7 +135,11 @@ class Communicator {
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
     std::unique_ptr<Crew> crew_;
-    std::optional<Planner> planner_;          // set by the constructor, when the ranks' infos are known
+    std::optional<Planner> planner_;  // set by the constructor, when the ranks' infos are known
+    struct {
+        const Plan* plan = nullptr;  // nullptr: there is none that may begin again, or it may be gone
+        Operation operation;
+    } last_;
     std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way
     std::unique_ptr<HostExecution> on_host_;  // made by the first start_on_host()
     bool suspended_ = false;

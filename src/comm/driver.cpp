@@ -198,7 +198,7 @@ class Single {
         comm_.faults().check();
         return false;
     }
-    Motion progress() {
+    [[gnu::hot]] Motion progress() {
         const bool moved = execution_.progress();
         if (moved) still_.moved();
         if (execution_.finished()) return Motion::own;
@@ -354,10 +354,14 @@ class SharedThread {
 
 }  // namespace
 
-void run_one(Communicator& comm, const Operation& operation) {
+namespace {
+
+/// Runs what begin() begins.
+template <class Begin>
+inline void run(Communicator& comm, Begin&& begin) {
     comm.faults().check();
     try {
-        HostExecution& execution = comm.begin(operation);
+        HostExecution& execution = begin();
         if (execution.threads() > 1) [[unlikely]] {
             run_shared(comm, execution);
         } else {
@@ -378,6 +382,16 @@ void run_one(Communicator& comm, const Operation& operation) {
         comm.faults().fail(caught());
         throw;
     }
+}
+
+}  // namespace
+
+void run_one(Communicator& comm, const Operation& operation) {
+    run(comm, [&]() -> HostExecution& { return comm.begin(operation); });
+}
+
+[[gnu::hot]] void run_again(Communicator& comm, const void* input, void* output) {
+    run(comm, [&]() -> HostExecution& { return comm.begin_again(input, output); });
 }
 
 std::optional<Error> run_batches(std::span<Batch> batches) {

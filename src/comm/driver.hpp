@@ -25,6 +25,8 @@ struct Batch {
 
 /// Runs one operation to its end. The caller is inside the ticket lock. Throws the communicator's error.
 void run_one(Communicator& comm, const Operation& operation);
+/// The same for an operation that differs from comm.last(), which is not nullptr, only in its buffers.
+void run_again(Communicator& comm, const void* input, void* output);
 
 /// Runs all batches side by side; each waits for its turn and leaves it at its end. Returns the first error after all
 /// have ended. Communicators that failed keep their own error (Communicator::faults()).

@@ -77,7 +77,7 @@ std::optional<gpu::MulticastJob> Communicator::multicast_job(const Operation& o)
     call.type = o.type;
     call.op = o.call_op;
     call.count = o.count;
-    announce(o, call);
+    announce(true, call.signature, call);
     gpu_->number(job, call);
     return job;
 }

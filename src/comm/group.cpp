@@ -239,6 +239,7 @@ void issue(std::vector<Issued> calls) {
     if (first) throw *first;
 }
 
+constinit std::atomic<int> Group::open_{0};
 thread_local constinit int Group::depth_ = 0;
 
 Group& Group::mine() {
@@ -249,9 +250,16 @@ void Group::refuse(const Error& error) {
     if (!refused_) refused_ = error;
 }
 
+/// Closes a level; true if it was the outermost one.
+bool Group::close() {
+    if (--depth_ > 0) return false;
+    open_.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+}
+
 bool Group::end() {
     if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupEnd without tuttiGroupStart");
-    if (--depth_ > 0) return false;
+    if (!close()) return false;
     std::vector<Issued> calls = std::exchange(calls_, {});
     std::vector<Join> joins = std::exchange(joins_, {});
     std::optional<Error> refused = std::exchange(refused_, std::nullopt);
@@ -265,7 +273,7 @@ bool Group::end() {
 double Group::simulate_end() {
     if (depth_ == 0) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd without tuttiGroupStart");
     if (depth_ > 1) fail(tuttiInvalidUsage, "tuttiGroupSimulateEnd inside of another group: only the outermost one");
-    --depth_;
+    close();
     const std::vector<Issued> calls = std::exchange(calls_, {});
     const bool makes = !std::exchange(joins_, {}).empty();
     const std::optional<Error> refused = std::exchange(refused_, std::nullopt);

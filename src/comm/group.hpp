@@ -1,6 +1,7 @@
 // The calls that one thread makes between GroupStart and GroupEnd.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -37,10 +38,10 @@ struct Join {
 class Group {
   public:
     static Group& mine();
-    static bool is_open() { return depth_ > 0; }
+    static bool is_open() { return open_.load(std::memory_order_relaxed) > 0 && depth_ > 0; }
     static void start() {
         mine();  // may throw; then no group has begun
-        ++depth_;
+        if (depth_++ == 0) open_.fetch_add(1, std::memory_order_relaxed);
     }
 
     /// Closes one level. The outermost one runs what was added, or throws the refused call's error. Throws
@@ -67,6 +68,10 @@ class Group {
     void refuse(const Error& error);
 
   private:
+    static bool close();
+
+    static std::atomic<int>
+        open_;  // groups of all threads: while there is none, is_open() asks no thread-local storage
     static thread_local constinit int depth_;
     std::vector<Issued> calls_;
     std::vector<Join> joins_;

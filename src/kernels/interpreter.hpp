@@ -6,10 +6,10 @@
 //   tiles(), steps(), step(i)     the bound program: the index of a peer operand is its connection's. Machines have
 //                                 types of their own for steps
 //   begin_tile(t)                 once, before the first step of a tile
+//   shortcut(step, seen)          may do all of the following at once for a step that only copies
 //   skips(step)                   true if this tile of an uneven call has no data for the step
 //   ready(step, seen)             true if all messages that the step receives have arrived and there is room for those
 //                                 that it sends. seen: how many messages were ready in earlier calls; updated
-//   copied(step)                  may do all of the following at once for a step that only copies; true if it has
 //   begin_step(step)
 //   load(step), store(step)       determine the addresses of sources and sinks
 //   reduce(step)                  sinks <- op(sources)
@@ -48,18 +48,23 @@ struct Cursor {
     bool in_tile = false;
 };
 
+/// What Machine::shortcut() has done: nothing; found a message that is not ready; the whole step.
+enum class Shortcut { none, waits, done };
+
 /// Runs steps from `at` on. Returns true when all tiles are done; false if a step has to wait for a peer, and the
 /// caller then calls again. On a GPU ready() itself waits, so false means that the kernel gave up.
 template <class Machine>
-TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
+[[gnu::hot]] TUTTI_HOST_DEVICE bool advance(Machine& machine, Cursor& at) {
     for (; at.tile < machine.tiles(); ++at.tile) {
         if (!at.in_tile) machine.begin_tile(at.tile);
         at.in_tile = true;
         for (; at.step < machine.steps(); ++at.step, at.message = 0) {
             const auto& step = machine.step(at.step);
+            const Shortcut shortcut = machine.shortcut(step, at.message);
+            if (shortcut == Shortcut::done) continue;
+            if (shortcut == Shortcut::waits) return false;
             if (machine.skips(step)) continue;
             if (!machine.ready(step, at.message)) return false;
-            if (machine.copied(step)) continue;
             machine.begin_step(step);
             machine.load(step);
             machine.store(step);

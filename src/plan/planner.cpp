@@ -92,19 +92,8 @@ bool Planner::may_go(const Plan& plan) {
     return true;
 }
 
-/// Whether this call has the same plan as the last one: most programs make the same call again and again.
-bool Planner::is_last(const Operation& o) const {
-    const Operation& l = last_.operation;
-    return last_.plan != nullptr && o.count == l.count && o.collective == l.collective && o.type == l.type &&
-           o.op == l.op && o.call_op == l.call_op && o.average == l.average && o.premultiply == l.premultiply &&
-           o.root == l.root && o.rows == nullptr && o.symmetric == l.symmetric &&
-           (o.symmetric || *last_.told == last_.mappable);
-}
-
 const Plan& Planner::plan(const Operation& o) {
     if (lesson_ != nullptr && !o.is_pair()) learn();
-    if (is_last(o)) [[likely]]
-        return *last_.plan;
     const Question question = question_of(o);
     if (o.rows) [[unlikely]] {  // no uneven call is like another: each replaces the last one
         Question kind = question;
@@ -112,13 +101,10 @@ const Plan& Planner::plan(const Operation& o) {
         return keep(kind, make(question, o));
     }
     const Plan* const known = plans_.find(question);
-    const Plan& plan = known != nullptr ? *known : keep(question, make(question, o));
-    last_ = {o, &plan, &told_of(o.collective, question.bytes), question.mappable};
-    return plan;
+    return known != nullptr ? *known : keep(question, make(question, o));
 }
 
 const Plan& Planner::keep(const Question& question, Plan plan) {
-    last_.plan = nullptr;  // may be dropped or replaced below
     if (Plan* const known = plans_.find(question)) return *known = std::move(plan);
     return plans_.add(question, std::move(plan), [this](const Plan& old) { return may_go(old); });
 }

@@ -77,7 +77,6 @@ class Planner {
     std::atomic<bool>& told_of(Collective collective, std::size_t bytes) const;
     std::size_t bytes_of(const Operation& operation) const;
     Question question_of(const Operation& operation) const;
-    bool is_last(const Operation& operation) const;
     const Plan& keep(const Question& question, Plan plan);
     Tiling tiling_of(const Candidate& chosen, const Question& question, const Operation& operation) const;
     Plan make(const Question& question, const Operation& operation);
@@ -94,12 +93,6 @@ class Planner {
     std::set<const Candidate*> announced_;                            // candidates that were logged
     mutable std::array<std::atomic<bool>, collectives * 65> told_{};  // told_of(): by collective and bits of the size
     const Plan* lesson_ = nullptr;                                    // the plan under way, if it has `told`
-    struct {
-        Operation operation;                      // the last call, if it was not uneven
-        const Plan* plan = nullptr;               // its plan; nullptr: none, or it may be gone
-        const std::atomic<bool>* told = nullptr;  // where its `mappable` came from
-        bool mappable = false;
-    } last_;
 };
 
 }  // namespace tutti

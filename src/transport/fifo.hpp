@@ -189,14 +189,14 @@ struct Wire {
 };
 
 /// The writer's end. One thread at a time. next: the number of the first message (see numbering.hpp).
-class Sender {
+class alignas(64) Sender {
   public:
     explicit Sender(Wire wire, std::uint32_t next = 0) : Sender(std::vector<Wire>{wire}, next) {}
 
     /// For messages that several ranks read: a wire for each of them. The wires share cells and slots; credits and
     /// wake-ups are each reader's own. Such messages never go by reference or to a posted receive.
     explicit Sender(std::span<const Wire> readers, std::uint32_t next = 0)
-        : wire_(readers.front()), next_(next), released_(next) {
+        : next_(next), released_(next), wire_(readers.front()) {
         for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.wake_up});
     }
 
@@ -342,25 +342,26 @@ class Sender {
         return mixed_ || places != places_ ? slot_depth : places.count;
     }
 
-    Wire wire_;
-    std::vector<Reader> readers_;
-    std::uint32_t next_;                // the number of the next message
-    std::uint32_t first_placed_ = 0;    // the message that was last put into the first slot because none was under way
-    SlotPlaces places_;                 // of the last messages in slots
-    std::uint32_t replaced_ = 0;        // the first message since this changed
-    bool mixed_ = false;                // earlier ones may be under way
-    std::uint32_t released_;            // credits of the slowest reader when they were last read
-    std::uint32_t last_reference_ = 0;  // turn of the last message by reference
+    // What a short message takes lies in the first cache line: all up to Wire::fifo.
+    std::uint32_t next_;      // the number of the next message
+    std::uint32_t released_;  // credits of the slowest reader when they were last read
     Exchange* exchange_ = nullptr;
-    bool exchanges_ = false;  // the next message has a place there
-    bool recycles_ = false;   // see keep_slots_hot()
-    bool refers_ = false;     // that message may not be acknowledged yet
+    std::uint32_t last_reference_ = 0;  // turn of the last message by reference
+    bool refers_ = false;               // it may not be acknowledged yet
+    bool exchanges_ = false;            // the next message has a place in exchange_
+    bool recycles_ = false;             // see keep_slots_hot()
+    bool mixed_ = false;                // messages before replaced_ may be under way
+    std::vector<Reader> readers_;
+    Wire wire_;
+    SlotPlaces places_;               // of the last messages in slots
+    std::uint32_t replaced_ = 0;      // the first message since this changed
+    std::uint32_t first_placed_ = 0;  // the message that was last put into the first slot because none was under way
 };
 
 /// The reader's end. One thread at a time. next: as for Sender.
-class Receiver {
+class alignas(64) Receiver {
   public:
-    explicit Receiver(Wire wire, std::uint32_t next = 0) : wire_(wire), released_(&wire.credits()), next_(next) {}
+    explicit Receiver(Wire wire, std::uint32_t next = 0) : released_(&wire.credits()), next_(next), wire_(wire) {}
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
     const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
@@ -414,12 +415,13 @@ class Receiver {
                                                        std::memory_order_relaxed);  // a turn that never matches here
     }
 
-    Wire wire_;
-    Exchange* exchange_ = nullptr;
+    // What a short message takes lies in the first cache line: all up to Wire::wake_up.
     std::atomic<std::uint32_t>* released_;
+    Exchange* exchange_ = nullptr;
     std::uint32_t next_;         // the number of the next message
     std::uint32_t posted_ = 0;   // receives posted so far
     std::uint32_t offered_ = 0;  // bit n: the posted receive in entry n is still open
+    Wire wire_;
 };
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
 // Bad input: refused with a clear text before anything is issued, and the communicator works on.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -90,6 +91,47 @@ TEST_CASE("buffers may be equal but not overlap otherwise") {
               "rs");
     }));
     for (tuttiComm_t comm : comms) REQUIRE(tuttiCommDestroy(comm) == tuttiSuccess);
+}
+
+TEST_CASE("a call like the last one has its buffers checked all the same, and any other one all") {
+    Single s;
+    std::vector<float> more(64);
+    const auto sum = [&](const void* in, void* out, tuttiRedOp_t op = tuttiSum, tuttiDataType_t type = tuttiFloat32) {
+        return tuttiAllReduce(in, out, 8, type, op, s.comm, nullptr);
+    };
+    for (int i = 0; i < 8; ++i) s.in[i] = static_cast<float>(i);
+    for (int turn = 0; turn < 3; ++turn) {
+        std::ranges::fill(more, -1.0f);
+        REQUIRE(sum(s.in, more.data()) == tuttiSuccess);
+        REQUIRE(more[7] == 7);
+        REQUIRE(more[8] == -1);
+        REQUIRE(sum(s.in, s.out) == tuttiSuccess);
+        REQUIRE(s.out[7] == 7);
+        REQUIRE(sum(nullptr, s.out) == tuttiInvalidArgument);
+        REQUIRE(says("tuttiAllReduce: sendbuff is NULL"));
+        REQUIRE(sum(s.in, reinterpret_cast<char*>(s.out) + 2) == tuttiInvalidArgument);
+        REQUIRE(says("recvbuff"));
+        REQUIRE(sum(s.in, s.in + 4) == tuttiInvalidArgument);
+        REQUIRE(says("overlap"));
+        REQUIRE(sum(s.in, s.out, static_cast<tuttiRedOp_t>(77)) == tuttiInvalidArgument);
+        REQUIRE(sum(s.in, s.out, tuttiSum, static_cast<tuttiDataType_t>(99)) == tuttiInvalidArgument);
+        REQUIRE(tuttiBroadcast(s.in, s.out, 8, tuttiFloat32, 1, s.comm, nullptr) == tuttiInvalidArgument);
+    }
+    float two = 2;
+    tuttiRedOp_t doubled;
+    REQUIRE(tuttiRedOpCreatePreMulSum(&doubled, &two, tuttiFloat32, tuttiScalarHostImmediate, s.comm) == tuttiSuccess);
+    for (int turn = 0; turn < 2; ++turn) {
+        REQUIRE(sum(s.in, s.out, doubled) == tuttiSuccess);
+        REQUIRE(s.out[7] == 14);
+        REQUIRE(sum(s.in, s.out) == tuttiSuccess);
+        REQUIRE(s.out[7] == 7);
+    }
+    REQUIRE(sum(s.in, s.out, doubled) == tuttiSuccess);
+    REQUIRE(tuttiRedOpDestroy(doubled, s.comm) == tuttiSuccess);
+    REQUIRE(sum(s.in, s.out, doubled) == tuttiInvalidArgument);
+    REQUIRE(sum(s.in, s.out) == tuttiSuccess);
+    REQUIRE(tuttiCommFinalize(s.comm) == tuttiSuccess);
+    REQUIRE(sum(s.in, s.out) == tuttiInvalidUsage);
 }
 
 TEST_CASE("null, destroyed and finalized communicators are refused") {

@@ -28,7 +28,7 @@ MUTANTS = {
         "for (WakeUp* const wake_up : to_wake_) wake(*wake_up);", ""),
     "copied, not woken": (
         "who sends what it only copied does not wake the peer", "kernels/host/channel.cpp",
-        "        for (const Sender::Reader& reader : sender.readers()) wake(*reader.wake_up);\n", ""),
+        "    sender.ring();\n", ""),
     "no last look": (
         "a rank sleeps without a last look", "comm/driver.cpp",
         "if (!look() && !rest())", "if (!rest())"),

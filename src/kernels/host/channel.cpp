@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/peer_error.hpp"
+#include "kernels/host/copy_bytes.hpp"
 #include "schedule/to_all.hpp"
 
 namespace tutti {
@@ -30,7 +31,7 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
     reduction_.sinks = sinks_.get();
 }
 
-void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch) {
+[[gnu::hot]] void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch) {
     // Tiles are dealt to the channels in turn, so that all channels work on neighbouring memory.
     const auto channel = static_cast<std::uint32_t>(number_), channels = static_cast<std::uint32_t>(job.channels);
     tiles_ = channel < job.tiles ? (job.tiles - channel + channels - 1) / channels : 0;
@@ -43,12 +44,14 @@ void HostChannel::start(const Job& job, const Layout& layout, std::byte* scratch
     reduction_.type = job.type;
     reduction_.op = job.op;
     reduction_.scalar = job.scalar;
+    steps_ = layout.steps.data();
+    step_count_ = static_cast<std::uint32_t>(layout.steps.size());
     signature_ = job.call.signature;
-    simple_ = job.rows == nullptr && job.scalar == nullptr && !layout.streaming;
+    scales_ = job.scalar != nullptr;
     for (const Connection& c : to_) c.sender->begin(job.call);
 }
 
-bool HostChannel::progress() try {
+[[gnu::hot]] bool HostChannel::progress() try {
     const Cursor before = cursor_;
     if (cursor_.tile < tiles_ && !advance(*this, cursor_))
         return cursor_.tile != before.tile || cursor_.step != before.step;
@@ -59,7 +62,7 @@ bool HostChannel::progress() try {
     throw;
 }
 
-bool HostChannel::settled() const {
+[[gnu::hot]] bool HostChannel::settled() const {
     return std::ranges::all_of(to_, [](const Connection& c) { return c.sender->settled(); });
 }
 
@@ -115,7 +118,7 @@ bool HostChannel::waits_for_other_cores(std::int32_t core) const {
     return true;
 }
 
-void HostChannel::begin_tile(std::uint32_t tile) {
+[[gnu::hot]] void HostChannel::begin_tile(std::uint32_t tile) {
     tile_offset_ = (static_cast<std::size_t>(tile) * static_cast<std::size_t>(job_->channels) +
                     static_cast<std::size_t>(number_)) *
                    job_->tile;
@@ -141,39 +144,76 @@ inline bool HostChannel::ready(const Layout::Step& step, std::uint32_t& seen) {
     return true;
 }
 
-/// Most steps of a small call copy, and what the other functions prepare would take longer than that. Steps that are
-/// not as simple as can be, and messages that are not as they should be, are left to them.
-inline bool HostChannel::copied(const Layout::Step& step) {
-    if (!simple_ || !step.copies || step.completes) return false;
-    const Operand source = step.operands[0], sink = step.operands[1];
-    const std::size_t bytes = length_in_tile(step) * layout_->element;
-    const std::byte* from;
-    if (source.place == Place::peer) {
-        const Incoming& in = incoming(source);
-        const Cell& cell = in.receiver->cell();
-        if (cell.bytes != bytes || cell.signature != signature_) return false;
-        from = arrived(in, bytes);
-        if (from == nullptr) return false;
-        mappable_ &= cell.mappable != 0;
+/// What the other functions prepare takes longer than most steps of a small call. Messages that are not as they should
+/// be are left to them.
+inline Shortcut HostChannel::shortcut(const Layout::Step& step, std::uint32_t& seen) {
+    if (step.form == Layout::Form::general || scales_) return Shortcut::none;
+    if (step.form == Layout::Form::receives) return receive(step, seen);
+    if (step.form == Layout::Form::sends) return send(step, seen);
+    if (step.form == Layout::Form::reduces) return reduce(step, seen);
+    copy_bytes(sink(step), source(step), step.bytes);
+    return Shortcut::done;
+}
+
+inline Shortcut HostChannel::send(const Layout::Step& step, std::uint32_t& seen) {
+    Sender& sender = *to_[static_cast<std::size_t>(step.connection)].sender;
+    seen = 0;
+    if (!sender.ready_for(layout_->longest_message)) return Shortcut::waits;
+    Kind kind = Kind::inlined;
+    if (step.bytes <= inline_bytes) {
+        copy_few(sender.cell().payload, source(step), step.bytes);
     } else {
-        from = slice(step, step.operands[0]);
+        kind = Kind::slot;
+        sender.place(layout_->longest_message);
+        std::memcpy(sender.slot(), source(step), step.bytes);
     }
-    if (sink.place == Place::peer) {
-        if (bytes > inline_bytes) return false;
-        Sender& sender = *outgoing(sink).sender;
-        if (bytes != 0) std::memcpy(sender.cell().payload, from, bytes);  // else the address may be invalid
-        sender.commit(Kind::inlined, static_cast<std::uint32_t>(bytes), signature_, mappable_);
-        for (const Sender::Reader& reader : sender.readers()) wake(*reader.wake_up);
-    } else {
-        std::byte* const to = slice(step, step.operands[1]);
-        if (to != from && bytes != 0) std::memcpy(to, from, bytes);
+    sender.commit(kind, step.bytes, signature_, mappable_);
+    sender.ring();
+    return Shortcut::done;
+}
+
+inline Shortcut HostChannel::receive(const Layout::Step& step, std::uint32_t& seen) {
+    const Incoming& in = from_[static_cast<std::size_t>(step.connection)];
+    seen = 0;
+    if (!in.receiver->ready()) return Shortcut::waits;
+    const std::byte* const arrived = message(in, step.bytes);
+    if (arrived == nullptr) return Shortcut::none;
+    copy_bytes(sink(step), arrived, step.bytes);
+    release(in);
+    return Shortcut::done;
+}
+
+inline Shortcut HostChannel::reduce(const Layout::Step& step, std::uint32_t& seen) {
+    for (; seen < step.received_count; ++seen)
+        if (!incoming(step.messages[seen]).receiver->ready()) return Shortcut::waits;
+    const void** place = sources_.get();
+    for (const Operand& o : step.sources()) {
+        *place = o.place == Place::peer ? message(incoming(o), step.bytes) : slice(step, o);
+        if (*place++ == nullptr) return Shortcut::none;
     }
-    if (source.place == Place::peer) {
-        Receiver& receiver = *incoming(source).receiver;
-        receiver.release();
-        wake(receiver.wake_up());
-    }
-    return true;
+    sinks_[0] = sink(step);
+    reduction_.count = step.length;
+    reduction_.source_count = static_cast<int>(step.source_count);
+    reduction_.sink_count = 1;
+    reduction_.scaled_source = -1;
+    reduction_.divide_by = step.completes ? job_->divide_by : 0;
+    reduction_.streaming = false;
+    if (step.length > 0) tutti::reduce(reduction_);
+    for (const Operand& o : step.received()) release(incoming(o));
+    return Shortcut::done;
+}
+
+/// Where the message lies that has arrived; nullptr if it is not as long as that, or in neither a cell nor a slot.
+inline const std::byte* HostChannel::message(const Incoming& in, std::size_t bytes) {
+    const Cell& cell = in.receiver->cell();
+    if (cell.bytes != bytes || cell.signature != signature_) return nullptr;
+    mappable_ &= cell.mappable != 0;
+    return arrived(in, bytes);
+}
+
+inline void HostChannel::release(const Incoming& in) {
+    in.receiver->release();
+    wake(in.receiver->wake_up());
 }
 
 inline void HostChannel::begin_step(const Layout::Step& step) {

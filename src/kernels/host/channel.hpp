@@ -37,8 +37,8 @@ class HostChannel {
 
     // The Machine of interpreter.hpp. It is only given the step at the cursor.
     std::uint32_t tiles() const { return tiles_; }
-    std::uint32_t steps() const { return static_cast<std::uint32_t>(layout_->steps.size()); }
-    const Layout::Step& step(std::uint32_t i) const { return layout_->steps[i]; }
+    std::uint32_t steps() const { return step_count_; }
+    const Layout::Step& step(std::uint32_t i) const { return steps_[i]; }
     void begin_tile(std::uint32_t tile);
 
     /// Steps without data are skipped by the ranks at both ends of their messages. The first tile skips none, so that
@@ -47,7 +47,7 @@ class HostChannel {
         return job_->rows != nullptr && tile_offset_ != 0 && !packs() && step.length <= tile_offset_;
     }
     bool ready(const Layout::Step& step, std::uint32_t& seen);
-    bool copied(const Layout::Step& step);
+    Shortcut shortcut(const Layout::Step& step, std::uint32_t& seen);
     void begin_step(const Layout::Step& step);
     void load(const Layout::Step& step);
     void store(const Layout::Step& step);
@@ -73,16 +73,26 @@ class HostChannel {
     /// The address of a slice in the current tile. Inputs are only read, unless they are the same memory as an output.
     /// The address of an empty buffer may be invalid.
     std::byte* slice(const Layout::Step& step, const Operand& operand) const {
-        return reinterpret_cast<std::byte*>(tile_in_[static_cast<std::size_t>(operand.place)] +
-                                            step.at[&operand - step.operands]);
+        return in_tile(operand.place, step.at[&operand - step.operands]);
     }
-    const Layout::Step& current() const { return layout_->steps[cursor_.step]; }
+    std::byte* in_tile(Place place, std::size_t at) const {
+        return reinterpret_cast<std::byte*>(tile_in_[static_cast<std::size_t>(place)] + at);
+    }
+    const Layout::Step& current() const { return steps_[cursor_.step]; }
     std::size_t length_in_tile(const Layout::Step& step) const {
         return step.length > tile_offset_ ? std::min(step.length - tile_offset_, job_->tile) : 0;
     }
     bool packs() const { return bound_.program.message_chunks > 1; }  // messages may have several parts
 
     // Messages are numbered as in Layout::Step::messages of the current step.
+    Shortcut send(const Layout::Step& step, std::uint32_t& seen);
+    Shortcut receive(const Layout::Step& step, std::uint32_t& seen);
+    Shortcut reduce(const Layout::Step& step, std::uint32_t& seen);
+    const std::byte* message(const Incoming& incoming, std::size_t bytes);
+    void release(const Incoming& incoming);
+    std::byte* source(const Layout::Step& step) const { return in_tile(step.from, step.source_at()); }
+    std::byte* sink(const Layout::Step& step) const { return in_tile(step.to, step.sink_at()); }
+
     const Connection& connection_of(std::uint32_t message) const;
     bool can_go(std::uint32_t message) const;
 
@@ -115,8 +125,10 @@ class HostChannel {
     // The job; nullptr if it is finished.
     const Job* job_ = nullptr;
     const Layout* layout_ = nullptr;
+    const Layout::Step* steps_ = nullptr;
+    std::uint32_t step_count_ = 0;
     std::uint32_t tiles_ = 0;  // on this channel
-    bool simple_ = false;      // an even call without a scalar, whose output stays in the cache
+    bool scales_ = false;      // inputs are multiplied
     Cursor cursor_;
     bool mappable_ = false;  // this rank's buffers are, and those of all ranks behind messages received so far
 

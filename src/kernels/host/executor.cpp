@@ -107,21 +107,6 @@ void HostExecution::lay_out() {
         if (is_row(o)) at = rows != nullptr ? row_of(o).at : chunk / columns * job.count + chunk % columns * job.block;
         layout_.at.push_back(at * element);
     }
-    const Operand* messages = bound_.messages.data();
-    for (const Step& step : program.steps) {
-        const std::size_t begin = std::min(step.column * job.block, job.count);
-        std::size_t length = std::min(job.block, job.count - begin);
-        if (rows != nullptr)  // every step has a slice, and all its slices are of one row: see uneven.hpp
-            length = row_of(*std::find_if(program.operands.begin() + step.first, program.operands.end(), is_row)).count;
-        const auto peers = [](std::span<const Operand> operands) {
-            return static_cast<std::uint32_t>(std::ranges::count(operands, Place::peer, &Operand::place));
-        };
-        const std::uint32_t received = peers(program.sources(step)), sent = peers(program.sinks(step));
-        const bool copies = step.sources == 1 && step.sinks == 1 && program.message_chunks == 1;
-        layout_.steps.push_back({program.operands.data() + step.first, messages, layout_.at.data() + step.first, length,
-                                 step.sources, step.sinks, received, sent, step.completes != 0, copies});
-        messages += received + sent;
-    }
     const std::size_t longest_part = std::min(job.tile, job.block) * element;
     layout_.element = element;
     layout_.scratch = static_cast<std::size_t>(program.scratch_chunks) * job.tile * element;
@@ -134,6 +119,38 @@ void HostExecution::lay_out() {
         for (const Row& row : rows->output) stored += row.count;
     }
     layout_.streaming = stored * element >= streaming_bytes;
+    const Operand* messages = bound_.messages.data();
+    for (const Step& step : program.steps) {
+        const std::size_t begin = std::min(step.column * job.block, job.count);
+        std::size_t length = std::min(job.block, job.count - begin);
+        if (rows != nullptr)  // every step has a slice, and all its slices are of one row: see uneven.hpp
+            length = row_of(*std::find_if(program.operands.begin() + step.first, program.operands.end(), is_row)).count;
+        const auto peers = [](std::span<const Operand> operands) {
+            return static_cast<std::uint32_t>(std::ranges::count(operands, Place::peer, &Operand::place));
+        };
+        const std::uint32_t received = peers(program.sources(step)), sent = peers(program.sinks(step));
+        const Operand* const operands = program.operands.data() + step.first;
+        const Operand &from = operands[0], &to = operands[step.sources + step.sinks - 1];
+        const Layout::Form form = form_of(step);
+        layout_.steps.push_back({operands, messages, layout_.at.data() + step.first, length, step.sources, step.sinks,
+                                 received, sent, form, step.completes != 0, from.place, to.place,
+                                 form == Layout::Form::receives ? from.index : to.index,
+                                 static_cast<std::uint32_t>(form == Layout::Form::general ? 0 : length * element)});
+        messages += received + sent;
+    }
+}
+
+/// Of a step of job_.
+Layout::Form HostExecution::form_of(const Step& step) const {
+    if (step.sources == 0 || step.sinks != 1 || bound_.program.message_chunks != 1 || job_.rows != nullptr ||
+        job_.tiles != 1 || layout_.streaming)
+        return Layout::Form::general;
+    const bool receives = bound_.program.operands[step.first].place == Place::peer;
+    const bool sends = bound_.program.operands[step.first + step.sources].place == Place::peer;
+    if (step.sources > 1) return sends ? Layout::Form::general : Layout::Form::reduces;
+    if (step.completes) return Layout::Form::general;
+    if (sends) return receives || job_.by_reference ? Layout::Form::general : Layout::Form::sends;
+    return receives ? Layout::Form::receives : Layout::Form::copies;
 }
 
 Job& HostExecution::take(const Job& job, const Rows* rows) {
@@ -148,7 +165,7 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
     return job_;
 }
 
-void HostExecution::begin() {
+[[gnu::hot]] void HostExecution::begin() {
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
@@ -165,7 +182,7 @@ bool HostExecution::mappable() const {
     return all;
 }
 
-bool HostExecution::progress() {
+[[gnu::hot]] bool HostExecution::progress() {
     if (job_.threads > 1) [[unlikely]]
         return share(0);
     bool moved = false;

@@ -53,6 +53,7 @@ class HostExecution {
     /// The same in two parts. In between, the caller may set the buffers, the scalar, `mappable` and the call of the
     /// job that take() returns. rows: replaces job.rows.
     Job& take(const Job& job, const Rows* rows);
+    Job& take_again() { return job_; }  // in place of take(): the last job once more
     void begin();
 
     /// Advances all channels as far as possible. Returns true if anything moved. Throws Error if a peer has called
@@ -91,6 +92,7 @@ class HostExecution {
   private:
     void add_channel();
     void lay_out();
+    Layout::Form form_of(const Step& step) const;
     bool progress_if_free(HostChannel& channel);
 
     BoundProgram bound_;

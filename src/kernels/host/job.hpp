@@ -73,6 +73,10 @@ const Operand* first_slice(std::span<const Operand> operands);
 /// A program's steps with the lengths and places that they have in a job. Depends on type, counts and tiling, not on
 /// buffers.
 struct Layout {
+    /// What a step does, if that is no more than to copy a slice to a slice, to send one or to receive one, or to
+    /// reduce slices and messages into a slice: then it takes a short way (HostChannel::shortcut()).
+    enum class Form : std::uint8_t { general, copies, sends, receives, reduces };
+
     /// All that the interpreter reads of a step, on one cache line. Points into the bound program and Layout::at.
     struct alignas(64) Step {
         const Operand* operands;  // sources, then sinks
@@ -80,9 +84,14 @@ struct Layout {
         const std::size_t* at;    // by operand: where the slice begins in its buffer, in bytes, in the first tile
         std::size_t length;       // in all tiles together, in elements
         std::uint32_t source_count, sink_count, received_count, sent_count;
-        bool completes;  // as in tutti::Step
-        bool copies;     // has one source and one sink, and no parts of messages
+        Form form;
+        bool completes;           // as in tutti::Step
+        Place from, to;           // form not general: buffers of the first source and of the first sink;
+        std::int32_t connection;  // what it sends or receives by
+        std::uint32_t bytes;      // of a slice
 
+        std::size_t source_at() const { return at[0]; }
+        std::size_t sink_at() const { return at[source_count]; }
         std::span<const Operand> sources() const { return {operands, source_count}; }
         std::span<const Operand> sinks() const { return {operands + source_count, sink_count}; }
         std::span<const Operand> received() const { return {messages, received_count}; }
