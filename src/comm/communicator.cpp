@@ -149,7 +149,7 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
 }
 
 HostExecution& Communicator::begin(const Operation& o) {
-    last_.plan = nullptr;  // planning may drop it
+    last_.execution = nullptr;  // planning may drop it
     if (gpu_) [[unlikely]]
         return start_on_host(o);
     const Plan& plan = planner_->plan(o);
@@ -168,16 +168,17 @@ HostExecution& Communicator::begin(const Operation& o) {
     }
     announce(!o.is_pair(), job.call.signature, job.call);
     execution.begin();
-    if (!o.is_pair() && o.rows == nullptr && !o.premultiply && plan.told == nullptr) last_ = {&plan, o};
+    if (!o.is_pair() && o.rows == nullptr && !o.premultiply && plan.told == nullptr)
+        last_ = {&execution, plan.job.call.signature, o};
     return execution;
 }
 
 [[gnu::hot]] HostExecution& Communicator::begin_again(const void* input, void* output) {
-    HostExecution& execution = *last_.plan->runs->execution;
+    HostExecution& execution = *last_.execution;
     Job& job = execution.take_again();
     job.input = static_cast<const std::byte*>(input);
     job.output = static_cast<std::byte*>(output);
-    announce(true, last_.plan->job.call.signature, job.call);
+    announce(true, last_.signature, job.call);
     execution.begin();
     return execution;
 }

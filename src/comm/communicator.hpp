@@ -71,7 +71,7 @@ class Communicator {
     HostExecution& begin(const Operation& operation);
     /// The operation that begin() began last, if one that differs only in its buffers may begin by begin_again(), which
     /// has nothing to plan: most programs make the same call again and again. Otherwise nullptr.
-    const Operation* last() const { return last_.plan != nullptr ? &last_.operation : nullptr; }
+    const Operation* last() const { return last_.execution != nullptr ? &last_.operation : nullptr; }
     HostExecution& begin_again(const void* input, void* output);
 
     /// The number of the next exchange through the session. All ranks must ask for it equally often, in the same order.
@@ -136,8 +136,9 @@ class Communicator {
     std::uint64_t exchanges_ = 0;
     std::unique_ptr<Crew> crew_;
     std::optional<Planner> planner_;  // set by the constructor, when the ranks' infos are known
-    struct {
-        const Plan* plan = nullptr;  // nullptr: there is none that may begin again, or it may be gone
+    struct alignas(64) {
+        HostExecution* execution = nullptr;  // nullptr: there is none that may begin again, or it may be gone
+        std::uint32_t signature = 0;         // of its plan
         Operation operation;
     } last_;
     std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way

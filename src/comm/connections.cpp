@@ -20,6 +20,7 @@ constexpr std::chrono::seconds time_to_map{1};  // a page that ranks can do with
 Connections::Connections(Neighbourhood here, SimilarRows<gpu::EndpointInfo> gpus, const Options& options)
     : options_(options),
       here_(std::move(here)),
+      page_(here_.arena->page()),
       rank_(here_.self()),
       ranks_(here_.session->ranks()),
       places_(here_.infos, std::move(gpus), options.transport),

@@ -46,7 +46,7 @@ class Connections {
     Session& session() const { return *here_.session; }
     const std::shared_ptr<Session>& shared_session() const { return here_.session; }
     Arena& arena() const { return *here_.arena; }
-    RankPage& page() const { return here_.arena->page(); }
+    RankPage& page() const { return page_; }
     const gpu::Places& places() const { return places_; }
     /// Whether any rank of the communicator is on a GPU, this one or another.
     bool on_gpus() const { return places_.any_on_gpu(); }
@@ -109,6 +109,7 @@ class Connections {
 
     const Options& options_;
     Neighbourhood here_;
+    RankPage& page_;
     const Rank rank_;
     const int ranks_;
     const gpu::Places places_;

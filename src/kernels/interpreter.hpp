@@ -6,7 +6,7 @@
 //   tiles(), steps(), step(i)     the bound program: the index of a peer operand is its connection's. Machines have
 //                                 types of their own for steps
 //   begin_tile(t)                 once, before the first step of a tile
-//   shortcut(step, seen)          may do all of the following at once for a step that only copies
+//   shortcut(i, seen)             may do all of the following at once for a step that only copies
 //   skips(step)                   true if this tile of an uneven call has no data for the step
 //   ready(step, seen)             true if all messages that the step receives have arrived and there is room for those
 //                                 that it sends. seen: how many messages were ready in earlier calls; updated
@@ -59,10 +59,10 @@ template <class Machine>
         if (!at.in_tile) machine.begin_tile(at.tile);
         at.in_tile = true;
         for (; at.step < machine.steps(); ++at.step, at.message = 0) {
-            const auto& step = machine.step(at.step);
-            const Shortcut shortcut = machine.shortcut(step, at.message);
+            const Shortcut shortcut = machine.shortcut(at.step, at.message);
             if (shortcut == Shortcut::done) continue;
             if (shortcut == Shortcut::waits) return false;
+            const auto& step = machine.step(at.step);
             if (machine.skips(step)) continue;
             if (!machine.ready(step, at.message)) return false;
             machine.begin_step(step);

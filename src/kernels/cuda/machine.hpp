@@ -88,7 +88,7 @@ class Machine {
         return !sync_or(!good);
     }
 
-    TUTTI_DEVICE Shortcut shortcut(const Step&, std::uint32_t&) const { return Shortcut::none; }
+    TUTTI_DEVICE Shortcut shortcut(std::uint32_t, std::uint32_t&) const { return Shortcut::none; }
     TUTTI_DEVICE void begin_step(const Step& step) {
         elements_ = length(step.column);
         bytes_ = elements_ * element;

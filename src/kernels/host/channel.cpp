@@ -25,8 +25,14 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
       touching_(page),
       sources_(new const void*[longest(bound.program, &Step::sources)]),
       sinks_(new void*[longest(bound.program, &Step::sinks)]) {
-    for (const Connection& c : to) to_.push_back({c});
-    for (const Connection& c : from) from_.push_back({c});
+    for (const Connection& c : to) {
+        to_.push_back({c});
+        senders_.push_back(c.sender);
+    }
+    for (const Connection& c : from) {
+        from_.push_back({c});
+        receivers_.push_back(c.receiver);
+    }
     reduction_.sources = sources_.get();
     reduction_.sinks = sinks_.get();
 }
@@ -45,6 +51,7 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
     reduction_.op = job.op;
     reduction_.scalar = job.scalar;
     steps_ = layout.steps.data();
+    shorts_ = layout.shorts.data();
     step_count_ = static_cast<std::uint32_t>(layout.steps.size());
     signature_ = job.call.signature;
     scales_ = job.scalar != nullptr;
@@ -146,17 +153,18 @@ inline bool HostChannel::ready(const Layout::Step& step, std::uint32_t& seen) {
 
 /// What the other functions prepare takes longer than most steps of a small call. Messages that are not as they should
 /// be are left to them.
-inline Shortcut HostChannel::shortcut(const Layout::Step& step, std::uint32_t& seen) {
+inline Shortcut HostChannel::shortcut(std::uint32_t number, std::uint32_t& seen) {
+    const Layout::Short& step = shorts_[number];
     if (step.form == Layout::Form::general || scales_) return Shortcut::none;
     if (step.form == Layout::Form::receives) return receive(step, seen);
     if (step.form == Layout::Form::sends) return send(step, seen);
-    if (step.form == Layout::Form::reduces) return reduce(step, seen);
+    if (step.form == Layout::Form::reduces) return reduce(step, steps_[number], seen);
     copy_bytes(sink(step), source(step), step.bytes);
     return Shortcut::done;
 }
 
-inline Shortcut HostChannel::send(const Layout::Step& step, std::uint32_t& seen) {
-    Sender& sender = *to_[static_cast<std::size_t>(step.connection)].sender;
+inline Shortcut HostChannel::send(const Layout::Short& step, std::uint32_t& seen) {
+    Sender& sender = *senders_[static_cast<std::size_t>(step.connection)];
     seen = 0;
     if (!sender.ready_for(layout_->longest_message)) return Shortcut::waits;
     Kind kind = Kind::inlined;
@@ -172,48 +180,48 @@ inline Shortcut HostChannel::send(const Layout::Step& step, std::uint32_t& seen)
     return Shortcut::done;
 }
 
-inline Shortcut HostChannel::receive(const Layout::Step& step, std::uint32_t& seen) {
-    const Incoming& in = from_[static_cast<std::size_t>(step.connection)];
+inline Shortcut HostChannel::receive(const Layout::Short& step, std::uint32_t& seen) {
+    Receiver& receiver = *receivers_[static_cast<std::size_t>(step.connection)];
     seen = 0;
-    if (!in.receiver->ready()) return Shortcut::waits;
-    const std::byte* const arrived = message(in, step.bytes);
-    if (arrived == nullptr) return Shortcut::none;
-    copy_bytes(sink(step), arrived, step.bytes);
-    release(in);
+    if (!receiver.ready()) return Shortcut::waits;
+    const std::byte* const from = message(receiver, step.bytes);
+    if (from == nullptr) return Shortcut::none;
+    copy_bytes(sink(step), from, step.bytes);
+    receiver.release();
+    wake(receiver.wake_up());
     return Shortcut::done;
 }
 
-inline Shortcut HostChannel::reduce(const Layout::Step& step, std::uint32_t& seen) {
-    for (; seen < step.received_count; ++seen)
-        if (!incoming(step.messages[seen]).receiver->ready()) return Shortcut::waits;
+inline Shortcut HostChannel::reduce(const Layout::Short& step, const Layout::Step& all, std::uint32_t& seen) {
+    const auto receiver_of = [this](const Operand& o) { return receivers_[static_cast<std::size_t>(o.index)]; };
+    for (; seen < all.received_count; ++seen)
+        if (!receiver_of(all.messages[seen])->ready()) return Shortcut::waits;
     const void** place = sources_.get();
-    for (const Operand& o : step.sources()) {
-        *place = o.place == Place::peer ? message(incoming(o), step.bytes) : slice(step, o);
+    for (const Operand& o : all.sources()) {
+        *place = o.place == Place::peer ? message(*receiver_of(o), step.bytes) : slice(all, o);
         if (*place++ == nullptr) return Shortcut::none;
     }
     sinks_[0] = sink(step);
-    reduction_.count = step.length;
-    reduction_.source_count = static_cast<int>(step.source_count);
+    reduction_.count = all.length;
+    reduction_.source_count = static_cast<int>(all.source_count);
     reduction_.sink_count = 1;
     reduction_.scaled_source = -1;
-    reduction_.divide_by = step.completes ? job_->divide_by : 0;
+    reduction_.divide_by = all.completes ? job_->divide_by : 0;
     reduction_.streaming = false;
-    if (step.length > 0) tutti::reduce(reduction_);
-    for (const Operand& o : step.received()) release(incoming(o));
+    if (all.length > 0) tutti::reduce(reduction_);
+    for (const Operand& o : all.received()) {
+        receiver_of(o)->release();
+        wake(receiver_of(o)->wake_up());
+    }
     return Shortcut::done;
 }
 
 /// Where the message lies that has arrived; nullptr if it is not as long as that, or in neither a cell nor a slot.
-inline const std::byte* HostChannel::message(const Incoming& in, std::size_t bytes) {
-    const Cell& cell = in.receiver->cell();
+inline const std::byte* HostChannel::message(const Receiver& receiver, std::size_t bytes) {
+    const Cell& cell = receiver.cell();
     if (cell.bytes != bytes || cell.signature != signature_) return nullptr;
     mappable_ &= cell.mappable != 0;
-    return arrived(in, bytes);
-}
-
-inline void HostChannel::release(const Incoming& in) {
-    in.receiver->release();
-    wake(in.receiver->wake_up());
+    return arrived(receiver, bytes);
 }
 
 inline void HostChannel::begin_step(const Layout::Step& step) {
@@ -254,16 +262,16 @@ inline const std::byte* HostChannel::payload(const Operand& source) {
     if (cell.signature != signature_ || !fits) [[unlikely]]
         mismatch(c);
     mappable_ &= cell.mappable != 0;
-    const std::byte* const message = arrived(c, end);
+    const std::byte* const message = arrived(*c.receiver, end);
     return message != nullptr ? message + c.at : source_elsewhere(c, cell);
 }
 
 /// Where the message lies that has arrived, `end` bytes of it at least; nullptr if in neither a cell nor a slot. Its
 /// length is right, but the peer may have written a kind that has no room for it.
-inline const std::byte* HostChannel::arrived(const Incoming& c, std::size_t end) const {
-    const Cell& cell = c.receiver->cell();
+inline const std::byte* HostChannel::arrived(const Receiver& receiver, std::size_t end) {
+    const Cell& cell = receiver.cell();
     if (cell.kind == Kind::inlined && end <= inline_bytes) return cell.payload;
-    if (in_slot(cell.kind) && c.receiver->holds(end)) return c.receiver->slot();
+    if (in_slot(cell.kind) && receiver.holds(end)) return receiver.slot();
     return nullptr;
 }
 

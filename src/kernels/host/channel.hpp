@@ -47,7 +47,7 @@ class HostChannel {
         return job_->rows != nullptr && tile_offset_ != 0 && !packs() && step.length <= tile_offset_;
     }
     bool ready(const Layout::Step& step, std::uint32_t& seen);
-    Shortcut shortcut(const Layout::Step& step, std::uint32_t& seen);
+    Shortcut shortcut(std::uint32_t number, std::uint32_t& seen);
     void begin_step(const Layout::Step& step);
     void load(const Layout::Step& step);
     void store(const Layout::Step& step);
@@ -85,19 +85,18 @@ class HostChannel {
     bool packs() const { return bound_.program.message_chunks > 1; }  // messages may have several parts
 
     // Messages are numbered as in Layout::Step::messages of the current step.
-    Shortcut send(const Layout::Step& step, std::uint32_t& seen);
-    Shortcut receive(const Layout::Step& step, std::uint32_t& seen);
-    Shortcut reduce(const Layout::Step& step, std::uint32_t& seen);
-    const std::byte* message(const Incoming& incoming, std::size_t bytes);
-    void release(const Incoming& incoming);
-    std::byte* source(const Layout::Step& step) const { return in_tile(step.from, step.source_at()); }
-    std::byte* sink(const Layout::Step& step) const { return in_tile(step.to, step.sink_at()); }
+    Shortcut send(const Layout::Short& step, std::uint32_t& seen);
+    Shortcut receive(const Layout::Short& step, std::uint32_t& seen);
+    Shortcut reduce(const Layout::Short& step, const Layout::Step& all, std::uint32_t& seen);
+    const std::byte* message(const Receiver& receiver, std::size_t bytes);
+    std::byte* source(const Layout::Short& step) const { return in_tile(step.from, step.source_at); }
+    std::byte* sink(const Layout::Short& step) const { return in_tile(step.to, step.sink_at); }
 
     const Connection& connection_of(std::uint32_t message) const;
     bool can_go(std::uint32_t message) const;
 
     const std::byte* payload(const Operand& source);
-    const std::byte* arrived(const Incoming& c, std::size_t end) const;
+    static const std::byte* arrived(const Receiver& receiver, std::size_t end);
     std::byte* payload_room(const Operand& sink);
     const std::byte* shareable_slice() const;
     void touch(const Connection& connection);
@@ -121,11 +120,14 @@ class HostChannel {
     const int number_;
     std::vector<Outgoing> to_;
     std::vector<Incoming> from_;
+    std::vector<Sender*> senders_;      // of to_, for the short way
+    std::vector<Receiver*> receivers_;  // of from_
 
     // The job; nullptr if it is finished.
     const Job* job_ = nullptr;
     const Layout* layout_ = nullptr;
     const Layout::Step* steps_ = nullptr;
+    const Layout::Short* shorts_ = nullptr;
     std::uint32_t step_count_ = 0;
     std::uint32_t tiles_ = 0;  // on this channel
     bool scales_ = false;      // inputs are multiplied

@@ -98,7 +98,9 @@ void HostExecution::lay_out() {
         return (slice.place == Place::input ? rows->input : rows->output)[static_cast<std::size_t>(slice.index)];
     };
     layout_.steps.clear();  // stays empty, and the next job lays out anew, if there is no memory for `at`
+    layout_.shorts.clear();
     layout_.steps.reserve(program.steps.size());
+    layout_.shorts.reserve(program.steps.size());
     layout_.at.clear();
     for (const Operand& o : program.operands) {
         const auto chunk = static_cast<std::size_t>(o.index);
@@ -130,12 +132,13 @@ void HostExecution::lay_out() {
         };
         const std::uint32_t received = peers(program.sources(step)), sent = peers(program.sinks(step));
         const Operand* const operands = program.operands.data() + step.first;
-        const Operand &from = operands[0], &to = operands[step.sources + step.sinks - 1];
+        const std::size_t *const at = layout_.at.data() + step.first, last = step.sources + step.sinks - 1;
+        layout_.steps.push_back(
+            {operands, messages, at, length, step.sources, step.sinks, received, sent, step.completes != 0});
         const Layout::Form form = form_of(step);
-        layout_.steps.push_back({operands, messages, layout_.at.data() + step.first, length, step.sources, step.sinks,
-                                 received, sent, form, step.completes != 0, from.place, to.place,
-                                 form == Layout::Form::receives ? from.index : to.index,
-                                 static_cast<std::uint32_t>(form == Layout::Form::general ? 0 : length * element)});
+        const auto bytes = static_cast<std::uint32_t>(form == Layout::Form::general ? 0 : length * element);
+        layout_.shorts.push_back({form, operands[0].place, operands[last].place, at[0], at[last],
+                                  operands[form == Layout::Form::receives ? 0 : last].index, bytes});
         messages += received + sent;
     }
 }

@@ -73,10 +73,6 @@ const Operand* first_slice(std::span<const Operand> operands);
 /// A program's steps with the lengths and places that they have in a job. Depends on type, counts and tiling, not on
 /// buffers.
 struct Layout {
-    /// What a step does, if that is no more than to copy a slice to a slice, to send one or to receive one, or to
-    /// reduce slices and messages into a slice: then it takes a short way (HostChannel::shortcut()).
-    enum class Form : std::uint8_t { general, copies, sends, receives, reduces };
-
     /// All that the interpreter reads of a step, on one cache line. Points into the bound program and Layout::at.
     struct alignas(64) Step {
         const Operand* operands;  // sources, then sinks
@@ -84,27 +80,36 @@ struct Layout {
         const std::size_t* at;    // by operand: where the slice begins in its buffer, in bytes, in the first tile
         std::size_t length;       // in all tiles together, in elements
         std::uint32_t source_count, sink_count, received_count, sent_count;
-        Form form;
-        bool completes;           // as in tutti::Step
-        Place from, to;           // form not general: buffers of the first source and of the first sink;
-        std::int32_t connection;  // what it sends or receives by
-        std::uint32_t bytes;      // of a slice
+        bool completes;  // as in tutti::Step
 
-        std::size_t source_at() const { return at[0]; }
-        std::size_t sink_at() const { return at[source_count]; }
         std::span<const Operand> sources() const { return {operands, source_count}; }
         std::span<const Operand> sinks() const { return {operands + source_count, sink_count}; }
         std::span<const Operand> received() const { return {messages, received_count}; }
         std::span<const Operand> sent() const { return {messages + received_count, sent_count}; }
     };
+
+    /// What a step does, if that is no more than to copy a slice to a slice, to send one or to receive one, or to
+    /// reduce slices and messages into a slice: then it takes a short way (HostChannel::shortcut()).
+    enum class Form : std::uint8_t { general, copies, sends, receives, reduces };
+
+    /// All that the short way reads of a step. The rest is unused if the form is general.
+    struct alignas(32) Short {
+        Form form;
+        Place from, to;                  // where the first source and the first sink are, if they are slices,
+        std::size_t source_at, sink_at;  // and where they begin there, as Step::at
+        std::int32_t connection;         // that it sends or receives by
+        std::uint32_t bytes;
+    };
+
     std::vector<Step> steps;
+    std::vector<Short> shorts;        // by step
     std::vector<std::size_t> at;      // by operand of the program
     std::size_t element = 0;          // in bytes
     std::size_t scratch = 0;          // of a channel, in bytes
     std::size_t longest_message = 0;  // in bytes
     bool streaming = false;           // buffers are too large to stay in the cache
 };
-static_assert(sizeof(Layout::Step) == 64);
+static_assert(sizeof(Layout::Step) == 64 && sizeof(Layout::Short) == 32);
 
 /// The call in users' terms for error texts: "all_reduce(count 5, float32, sum)". `call` may be garbage from a peer.
 std::string call_text(const Call& call);
