@@ -66,8 +66,7 @@ class Communicator {
 
     /// Plans `operation` and starts its execution, for the caller to progress. The reference is valid until the
     /// execution has finished. Executions of different queues (Operation::queue()) may be under way at once, but only
-    /// one of each queue. On a GPU the operation must be an all-to-all of host memory, which goes over the hosts'
-    /// links.
+    /// one of each queue. On a GPU: only an all-to-all of host memory, which goes over the hosts' links.
     HostExecution& begin(const Operation& operation);
     /// The operation that begin() began last, if one that differs only in its buffers may begin by begin_again(), which
     /// has nothing to plan: most programs make the same call again and again. Otherwise nullptr.
