@@ -121,14 +121,6 @@ std::string reason(const Candidate& best, const Candidate& next) {
     return text("it is %.3g us less work for the cores", work);
 }
 
-/// By part: the core, if ranks have been bound to the cores in turn. Parts are ranks in the order of their cores.
-std::vector<int> cores_in_turn(int ranks, int cores) {
-    std::vector<int> core_of;
-    for (int core = 0; core < std::min(ranks, cores); ++core)
-        for (int rank = core; rank < ranks; rank += cores) core_of.push_back(core);
-    return core_of;
-}
-
 int explain(const Options& args) {
     const Collective op = wanted_op(args);
     const int cores = args.cores > 0 ? args.cores : static_cast<int>(std::thread::hardware_concurrency());

@@ -71,6 +71,13 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     return p;
 }
 
+std::vector<int> cores_in_turn(int ranks, int cores) {
+    std::vector<int> core_of;
+    for (int core = 0; core < std::min(ranks, cores); ++core)
+        for (int rank = core; rank < ranks; rank += cores) core_of.push_back(core);
+    return core_of;
+}
+
 void Platform::place_on_cores(std::vector<int> its) {
     core_of = std::move(its);
     cores.clear();

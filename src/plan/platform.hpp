@@ -76,6 +76,9 @@ struct Platform {
     }
 };
 
+/// Platform::core_of of ranks that are bound to the cores in turn; parts are the ranks in the order of their cores.
+std::vector<int> cores_in_turn(int ranks, int cores);
+
 /// Most ranks for which a message is written once for all (schedule/to_all.hpp): binding such a program reads the
 /// programs of all ranks.
 inline constexpr int most_to_all = 64;

@@ -12,14 +12,6 @@ std::string chosen(Tuner& tuner, Collective c, std::size_t bytes) {
     return std::string(tuner.choose({c, bytes}).algorithm->name);
 }
 
-/// By part, if ranks have been bound to the cores in turn.
-std::vector<int> cores_in_turn(int ranks, int cores) {
-    std::vector<int> core_of;
-    for (int r = 0; r < ranks; ++r) core_of.push_back(r % cores);
-    std::ranges::sort(core_of);
-    return core_of;
-}
-
 std::string error_of(std::string_view list) {
     try {
         Allowed::parse(list);
