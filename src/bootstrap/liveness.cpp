@@ -93,7 +93,8 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     for (const auto& c : neighbours_.all())
         if (c.get() != from) c->send(fault), c->flush();
     for (const Rank r : dead) process_ended(*service_, roster_.process(r), fault.silent);
-    if (fault.silent && !fresh.empty()) silent_hosts_.insert(member(fresh.front()).host);
+    // A rank may die, and its host fall silent, before this rank has heard who it is.
+    if (fault.silent && !fresh.empty() && roster_.has(fresh.front())) silent_hosts_.insert(roster_.host(fresh.front()));
     for (const Rank r : fresh) consensus_.lost(r);
     if (!first) return;
     descriptors_.fail(fault, -1);
@@ -127,7 +128,7 @@ std::vector<Rank> Membership::who_died(const Fault& fault) const {
     if (!fault.silent || !roster_.has(fault.origin)) return all;
     const std::uint64_t host = roster_.host(fault.origin);
     for (Rank r = 0; r < ranks(); ++r)
-        if (r != fault.origin && roster_.has(r) && roster_.host(r) == host) all.push_back(r);
+        if (r != fault.origin && r != rank() && roster_.has(r) && roster_.host(r) == host) all.push_back(r);
     return all;
 }
 

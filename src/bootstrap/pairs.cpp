@@ -52,6 +52,8 @@ void Pairs::dial(Rank peer) {
         if (for_descriptors && c->is_open()) m_.descriptors_.send_requests(*c);
         return;
     }
+    if (!m_.roster_.has(peer))
+        return m_.consensus_.give_up(m_.name_of(peer) + " has not told where it listens: not all ranks had met yet");
     const Member member = m_.member(peer);
     const bool near = m_.is_near(member) && (for_descriptors || !m_.rendezvous_.has(Rendezvous::tcp_only));
     const Address& address = near ? member.local : member.remote;
@@ -111,7 +113,7 @@ Bytes Pairs::open_rendezvous(const std::vector<Rank>& out) {
     close_rendezvous();
     bool are_apart = false;
     for (Rank r = 0; r < m_.ranks() && !are_apart; ++r)
-        are_apart = !std::ranges::binary_search(out, r) && !m_.is_near(m_.member(r));
+        are_apart = !std::ranges::binary_search(out, r) && (!m_.roster_.has(r) || !m_.is_near(m_.member(r)));
     if (!are_apart) return {};
     try {
         const Invited invited = open_invited(m_.secret().derive(invitations), m_.roster_.mine().remote);

@@ -155,9 +155,11 @@ struct Tales {
     Failure failure() {
         const auto code = static_cast<tuttiResult_t>(1 + in.below(tuttiNumResults));
         const Rank origin = rank(), teller = rank();
-        const bool died = in.flag();
+        const std::uint32_t how = in.below(4);
+        const bool died = how % 2 == 1, silent = how == 3;
         const Bytes said = bytes(text_limit);
-        return {code, origin, std::string(reinterpret_cast<const char*>(said.data()), said.size()), teller, died};
+        return {code,   origin, std::string(reinterpret_cast<const char*>(said.data()), said.size()),
+                teller, died,   silent};
     }
 
     Message message() {
