@@ -93,8 +93,7 @@ void Membership::spread(const Fault& fault, const Connection* from) {
     for (const auto& c : neighbours_.all())
         if (c.get() != from) c->send(fault), c->flush();
     for (const Rank r : dead) process_ended(*service_, roster_.process(r), fault.silent);
-    // A rank may die, and its host fall silent, before this rank has heard who it is.
-    if (fault.silent && !fresh.empty() && roster_.has(fresh.front())) silent_hosts_.insert(roster_.host(fresh.front()));
+    if (fault.silent && !fresh.empty()) silent_hosts_.insert(member(fresh.front()).host);
     for (const Rank r : fresh) consensus_.lost(r);
     if (!first) return;
     descriptors_.fail(fault, -1);

@@ -232,7 +232,7 @@ void Membership::send_news(Connection& connection) {
     send_left(connection, left);
     if (const auto fault = this->fault()) connection.send(*fault);
     for (const Rank r : dead()) {
-        const bool silent = roster_.has(r) && silent_hosts_.contains(roster_.host(r));
+        const bool silent = silent_hosts_.contains(member(r).host);
         connection.send(Failure{tuttiRemoteError, r, name_of(r) + (silent ? " is on a silent host" : " died"), rank(),
                                 true, silent});
     }
