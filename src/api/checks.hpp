@@ -51,8 +51,9 @@ Operation check(const Arguments& arguments, const Communicator& comm, const std:
 /// buffers. Then check_buffers() is all of check() that is left to do. Not for pre-multiplied sums.
 inline bool is_like(const Arguments& arguments, const Operation& checked) {
     return arguments.count == checked.count && arguments.collective == checked.collective &&
-           static_cast<DataType>(arguments.type) == checked.type && static_cast<int>(arguments.op) == checked.call_op &&
-           arguments.root == checked.root && arguments.uneven == nullptr;
+           static_cast<int>(arguments.type) == static_cast<int>(checked.type) &&  // a DataType has fewer bits
+           static_cast<int>(arguments.op) == checked.call_op && arguments.root == checked.root &&
+           arguments.uneven == nullptr;
 }
 void check_buffers(const Arguments& arguments, Rank rank, int ranks);
 

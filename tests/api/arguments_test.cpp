@@ -113,8 +113,11 @@ TEST_CASE("a call like the last one has its buffers checked all the same, and an
         REQUIRE(says("recvbuff"));
         REQUIRE(sum(s.in, s.in + 4) == tuttiInvalidArgument);
         REQUIRE(says("overlap"));
-        REQUIRE(sum(s.in, s.out, static_cast<tuttiRedOp_t>(77)) == tuttiInvalidArgument);
-        REQUIRE(sum(s.in, s.out, tuttiSum, static_cast<tuttiDataType_t>(99)) == tuttiInvalidArgument);
+        for (const int beyond : {77, 256, -256})  // 256: as the last one in the lowest byte
+            REQUIRE(sum(s.in, s.out, static_cast<tuttiRedOp_t>(tuttiSum + beyond)) == tuttiInvalidArgument);
+        for (const int beyond : {99, 256, -256})
+            REQUIRE(sum(s.in, s.out, tuttiSum, static_cast<tuttiDataType_t>(tuttiFloat32 + beyond)) ==
+                    tuttiInvalidArgument);
         REQUIRE(tuttiBroadcast(s.in, s.out, 8, tuttiFloat32, 1, s.comm, nullptr) == tuttiInvalidArgument);
     }
     float two = 2;
