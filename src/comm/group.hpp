@@ -70,8 +70,7 @@ class Group {
   private:
     static bool close();
 
-    static std::atomic<int>
-        open_;  // groups of all threads: while there is none, is_open() asks no thread-local storage
+    static std::atomic<int> open_;  // groups of all threads: while it is 0, is_open() spares the thread-local load
     static thread_local constinit int depth_;
     std::vector<Issued> calls_;
     std::vector<Join> joins_;
