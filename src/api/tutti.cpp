@@ -67,7 +67,8 @@ void refuse_itself(const Arguments& arguments, const Operation& operation, Rank 
             Communicator* const comm = h.comm.get();
             refuse_ended(arguments, h, comm);
             if (const Operation* const last = comm->last(); last != nullptr && is_like(arguments, *last)) {
-                check_buffers(arguments, comm->rank(), comm->ranks());
+                if (arguments.input != last->input || arguments.output != last->output)
+                    check_buffers(arguments, comm->rank(), comm->ranks());
                 return run_again(*comm, arguments.input, arguments.output);
             }
             const Operation operation = prepare(arguments, h, comm);

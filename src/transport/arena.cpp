@@ -77,6 +77,7 @@ Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     const ArenaLayout its = layout();
     Wire wire;
     wire.fifo = std::launder(reinterpret_cast<Fifo*>(mapping_.base() + its.fifo_offset(reader, channel)));
+    wire.ring = wire.fifo->cells;
     wire.slots = mapping_.base() + its.slots_offset(reader, channel);
     wire.wake_up = wake_up_at_other_end;
     wire.stride = slot_stride_of(its.slot);
@@ -88,6 +89,9 @@ Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
 
 Wire Arena::wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     Wire to_all = wire(owner, channel, wake_up_at_other_end);
+    TUTTI_ASSERT(channel < program_channels);
+    to_all.ring = std::launder(reinterpret_cast<Cell*>(mapping_.base() + layout().cells_to_all_offset(owner, channel)));
+    to_all.depth = depth_to_all;
     to_all.released = &wire(reader, channel, wake_up_at_other_end).fifo->released_of_all;
     return to_all;
 }

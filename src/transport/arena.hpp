@@ -1,6 +1,6 @@
 // A rank's arena: the memory in which it writes to its peers. It has a page about the rank, a FIFO for every peer and
-// channel, the signals that peers raise for this rank, the slots for every peer and channel, and its side of exchanges,
-// in this order. The file is sparse, so unused parts cost nothing.
+// channel, cells for what it writes to all, the signals that peers raise for this rank, the slots for every peer and
+// channel, and its side of exchanges, in this order. The file is sparse, so unused parts cost nothing.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,13 @@ struct ArenaLayout {
             static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel);
         return slots_begin() + number * channel_slots_bytes_of(slot) + number % slots_staggers * slots_stagger;
     }
+    std::size_t cells_to_all_offset(Rank owner, int channel) const {
+        return fifo_offset(ranks, 0) + static_cast<std::size_t>(channel) * depth_to_all * sizeof(Cell) +
+               static_cast<std::size_t>(owner) % slots_staggers * slots_stagger;
+    }
     std::size_t signals_offset(Rank peer) const {
-        return fifo_offset(ranks, 0) + static_cast<std::size_t>(peer) * sizeof(Signals);
+        return cells_to_all_offset(0, program_channels) + slots_staggers * slots_stagger +
+               static_cast<std::size_t>(peer) * sizeof(Signals);
     }
     std::size_t slots_begin() const { return whole_pages(signals_offset(ranks)); }
     std::size_t slots_end() const {
@@ -104,8 +109,8 @@ class Arena {
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
     /// The wire from the owner to that reader.
     Wire wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
-    /// The wire of the messages to all. Cells and slots are those from the owner to itself; each reader gives its
-    /// credits in its own FIFO.
+    /// The wire of the messages to all. It has cells of its own, and the slots from the owner to itself; each reader
+    /// gives its credits in its own FIFO.
     Wire wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
     /// The signals that this rank raises for the owner.
     Signals& signals(Rank from) const;

@@ -54,7 +54,7 @@ class FaultyLink : public Link {
 
     Wire outlet(int channel) override {
         Pipe& pipe = *pipes_[static_cast<std::size_t>(channel)];
-        Wire wire{&pipe.fifo, pipe.slots.data(), &wake_up_};
+        Wire wire{pipe.fifo.cells, &pipe.fifo, pipe.slots.data(), &wake_up_};
         wire.released = pipe.credits;
         wire.stride = pipe.stride;
         wire.exchange = pipe.exchange;

@@ -33,6 +33,8 @@ namespace tutti {
 
 inline constexpr std::uint32_t fifo_depth =
     16;  // messages in flight at most; enough that writers of short ones rarely read credits
+inline constexpr std::uint16_t depth_to_all =
+    64;  // the same, of messages to all: their writer often waits for nobody, so ranks that share cores switch less
 inline constexpr std::uint32_t slot_depth = 4;  // of these, the ones that can lie in slots of their own
 inline constexpr std::size_t slot_bytes = 256 * 1024;
 inline constexpr std::size_t longest_slot_bytes = 2 * 1024 * 1024;  // on long paths
@@ -46,22 +48,21 @@ inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
 /// another one more to write again. Between far cores, messages that take turns in 256 KiB take two thirds of the time
 /// that they take in 128 (docs/performance-cpu.md).
 struct SlotPlaces {
-    std::uint32_t count = slot_depth;  // messages in a row that do not overlap
+    std::uint32_t count = slot_depth;  // messages in a row that do not overlap; a power of two
     std::size_t bytes = 0;             // from one to the next in a slot
 
     friend bool operator==(const SlotPlaces&, const SlotPlaces&) = default;
     /// From the first slot on. stride: from one slot to the next, in bytes.
     std::size_t offset_of(std::uint32_t message, std::size_t stride) const {
-        return message % slot_depth * stride + message % count / slot_depth * bytes;
+        return message % slot_depth * stride + (message & (count - 1)) / slot_depth * bytes;
     }
 };
 
 inline constexpr std::size_t least_place = 1024;
-/// bytes: of the longest message.
-constexpr SlotPlaces places_for(std::size_t bytes, std::size_t stride) {
-    const std::uint32_t count = bytes <= stride / fifo_depth         ? fifo_depth
-                                : bytes <= stride / (fifo_depth / 2) ? fifo_depth / 2
-                                                                     : slot_depth;
+/// bytes: of the longest message. depth: messages in flight at most.
+constexpr SlotPlaces places_for(std::size_t bytes, std::size_t stride, std::uint32_t depth) {
+    std::uint32_t count = depth;
+    while (count > slot_depth && bytes * count > stride) count /= 2;
     return {count, count == slot_depth ? 0 : std::max(std::bit_ceil(bytes), least_place)};
 }
 
@@ -78,7 +79,7 @@ inline constexpr int channels_per_link = answer_channel + 1;
 static_assert(slot_depth >= 2,
               "a ring of fused steps deadlocks with one slot: everyone keeps the incoming one while it "
               "waits for the next");
-static_assert((fifo_depth & (fifo_depth - 1)) == 0 && fifo_depth % slot_depth == 0,
+static_assert(std::has_single_bit(fifo_depth) && std::has_single_bit(depth_to_all) && fifo_depth % slot_depth == 0,
               "message numbers wrap around at 2^32");
 
 /// Whether message a comes after message b. Correct only for numbers less than 2^31 apart: a number that is kept for
@@ -169,6 +170,7 @@ inline void wake(WakeUp& wake_up) {
 
 /// Where one direction of one channel lies, as this process sees it. Owns nothing.
 struct Wire {
+    Cell* ring = nullptr;  // `depth` cells that messages take in turn
     Fifo* fifo = nullptr;
     std::byte* slots = nullptr;       // slot_depth of them; in host memory their pages hold nothing of other channels
     WakeUp* wake_up = nullptr;        // of the rank at the other end
@@ -176,6 +178,7 @@ struct Wire {
     std::atomic<std::uint32_t>* released = nullptr;  // where the reader stores its credits; nullptr: Fifo::released
     std::size_t stride = slot_stride;                // bytes from one slot to the next
     bool on_device = false;                          // true: slots lie on this rank's GPU; the host can't read them
+    std::uint16_t depth = fifo_depth;                // messages in flight at most
     std::byte* exchange = nullptr;                   // the owner's side of an Exchange; nullptr: there is none
     bool takes_places = false;                       // the reader is a Receiver, which knows Kind::placed
 
@@ -196,19 +199,20 @@ class alignas(64) Sender {
     /// For messages that several ranks read: a wire for each of them. The wires share cells and slots; credits and
     /// wake-ups are each reader's own. Such messages never go by reference or to a posted receive.
     explicit Sender(std::span<const Wire> readers, std::uint32_t next = 0)
-        : next_(next), released_(next), wire_(readers.front()) {
+        : next_(next), released_(next), depth_(readers.front().depth), wire_(readers.front()) {
+        static_assert(offsetof(Sender, wire_) + offsetof(Wire, slots) <= 64, "all that a short message takes");
         for (const Wire& reader : readers) readers_.push_back({&reader.credits(), reader.wake_up});
     }
 
     /// Whether the next message can be written. slot: it may need its slot. Not beside place().
     bool ready(bool slot) {
-        return fewer_under_way_than([slot] { return slot ? slot_depth : fifo_depth; });
+        return fewer_under_way_than([this, slot] { return slot ? slot_depth : depth_; });
     }
     /// Whether the next message, of `bytes` bytes at most, can be written, in the cell or after place().
     bool ready_for(std::size_t bytes) {
         return fewer_under_way_than([this, bytes] { return depth_for(bytes); });
     }
-    Cell& cell() { return wire_.fifo->cells[next_ % fifo_depth]; }
+    Cell& cell() { return wire_.ring[next_ & (depth_ - 1)]; }
     /// The slot of the next message; after place(), its place.
     std::byte* slot() {
         return exchanges_ ? exchange_->next() : wire_.slots + places_.offset_of(next_ - first_placed_, wire_.stride);
@@ -219,11 +223,14 @@ class alignas(64) Sender {
     void place(std::size_t bytes) {
         exchanges_ = exchange_ != nullptr && exchange_->takes(bytes);
         if (exchanges_) return;
-        const SlotPlaces places = places_of(bytes);
-        if (places != places_) {
-            places_ = places;
-            replaced_ = next_;
-            mixed_ = true;
+        if (bytes != longest_) {
+            const SlotPlaces places = places_of(bytes);
+            if (places != places_) {
+                places_ = places;
+                replaced_ = next_;
+                mixed_ = true;
+            }
+            longest_ = bytes;
         }
         if (!stays_hot(bytes) || bytes < reference_bytes) return;
         if (released_ != next_) released_ = released_by_all();
@@ -234,7 +241,10 @@ class alignas(64) Sender {
     void exchange_by(Exchange* exchange) { exchange_ = wire_.takes_places ? exchange : nullptr; }
     /// For ranks that share a core's cache: from now on place() puts a long message into the first slot if the readers
     /// are done with all earlier ones. So what they send each other takes one slot there, not slot_depth of them.
-    void keep_slots_hot() { recycles_ = wire_.takes_places; }
+    void keep_slots_hot() {
+        recycles_ = wire_.takes_places;
+        longest_ = 0;
+    }
 
     /// The receive that the reader has posted for the next message; nullptr if there is none.
     const PostedReceive* posted_receive() const {
@@ -256,7 +266,7 @@ class alignas(64) Sender {
         __builtin_prefetch(&cell(), 1);  // this core owns the next message's line by the time it is written
         // Read before they run out, while the message is under way, credits cost nothing; in ready() they hold up the
         // next message.
-        if (next_ - released_ >= fifo_depth - 2) released_ = released_by_all();
+        if (next_ - released_ >= depth_ - 2u) released_ = released_by_all();
         if (kind != Kind::reference) return;
         refers_ = true;
         last_reference_ = next;
@@ -273,7 +283,7 @@ class alignas(64) Sender {
     /// True if that reader has released everything in the FIFO, including what other writers (kernels) put there.
     bool drained(std::size_t reader = 0) const {
         const std::uint32_t released = readers_[reader].released->load(std::memory_order_acquire);
-        return wire_.fifo->cells[released % fifo_depth].turn.load(std::memory_order_acquire) != released + 1;
+        return wire_.ring[released & (depth_ - 1)].turn.load(std::memory_order_acquire) != released + 1;
     }
 
     /// The number of the reader that has released least.
@@ -284,8 +294,15 @@ class alignas(64) Sender {
         return slowest;
     }
 
-    /// Notes the call that the next messages belong to.
-    void begin(const Call& call) { wire_.fifo->call.set(call); }
+    /// Notes the call that the next messages belong to. streams: in it, the writer waits for no message, so as many of
+    /// its own as possible are to be under way; other messages take fewer places, which stay in the cache.
+    void begin(const Call& call, bool streams = false) {
+        wire_.fifo->call.set(call);
+        const std::uint16_t most = streams ? depth_ : std::min<std::uint16_t>(depth_, fifo_depth);
+        if (most == most_placed_) return;
+        most_placed_ = most;
+        longest_ = 0;
+    }
 
     /// Wakes readers that sleep. Call it after commit().
     void ring() {
@@ -331,40 +348,45 @@ class alignas(64) Sender {
         return recycles_ && (readers_.size() == 1 || bytes > 2 * reference_bytes);
     }
     SlotPlaces places_of(std::size_t bytes) const {
-        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride) : SlotPlaces();
+        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride, most_placed_) : SlotPlaces();
     }
 
     /// Messages that differ in places_of() may overlap, unless they are in different slots.
     std::uint32_t depth_for(std::size_t bytes) {
-        if (bytes <= inline_bytes || (exchange_ != nullptr && exchange_->takes(bytes))) return fifo_depth;
-        const SlotPlaces places = places_of(bytes);
+        if (bytes <= inline_bytes || (exchange_ != nullptr && exchange_->takes(bytes))) return depth_;
         mixed_ = mixed_ && later(replaced_, released_);
-        return mixed_ || places != places_ ? slot_depth : places.count;
+        return mixed_ || (bytes != longest_ && places_of(bytes) != places_) ? slot_depth : places_.count;
     }
 
-    // What a short message takes lies in the first cache line: all up to Wire::fifo.
+    // What a short message takes lies in the first cache line.
     std::uint32_t next_;      // the number of the next message
     std::uint32_t released_;  // credits of the slowest reader when they were last read
     Exchange* exchange_ = nullptr;
-    std::uint32_t last_reference_ = 0;  // turn of the last message by reference
-    bool refers_ = false;               // it may not be acknowledged yet
-    bool exchanges_ = false;            // the next message has a place in exchange_
-    bool recycles_ = false;             // see keep_slots_hot()
-    bool mixed_ = false;                // messages before replaced_ may be under way
+    std::uint16_t depth_;                     // messages under way at most
+    std::uint16_t most_placed_ = fifo_depth;  // the same, in slots
+    bool refers_ = false;                     // it may not be acknowledged yet
+    bool exchanges_ = false;                  // the next message has a place in exchange_
+    bool recycles_ = false;                   // see keep_slots_hot()
+    bool mixed_ = false;                      // messages before replaced_ may be under way
     std::vector<Reader> readers_;
     Wire wire_;
-    SlotPlaces places_;               // of the last messages in slots
-    std::uint32_t replaced_ = 0;      // the first message since this changed
-    std::uint32_t first_placed_ = 0;  // the message that was last put into the first slot because none was under way
+    std::size_t longest_ = 0;           // that places_ are for
+    SlotPlaces places_;                 // of the last messages in slots
+    std::uint32_t replaced_ = 0;        // the first message since this changed
+    std::uint32_t first_placed_ = 0;    // the message that was last put into the first slot because none was under way
+    std::uint32_t last_reference_ = 0;  // turn of the last message by reference
 };
 
 /// The reader's end. One thread at a time. next: as for Sender.
 class alignas(64) Receiver {
   public:
-    explicit Receiver(Wire wire, std::uint32_t next = 0) : released_(&wire.credits()), next_(next), wire_(wire) {}
+    explicit Receiver(Wire wire, std::uint32_t next = 0)
+        : released_(&wire.credits()), next_(next), depth_(wire.depth), wire_(wire) {
+        static_assert(offsetof(Receiver, wire_) + offsetof(Wire, cells) <= 64, "all that a short message takes");
+    }
 
     bool ready() const { return cell().turn.load(std::memory_order_acquire) == next_ + 1; }
-    const Cell& cell() const { return wire_.fifo->cells[next_ % fifo_depth]; }
+    const Cell& cell() const { return wire_.ring[next_ & (depth_ - 1)]; }
     void exchange_by(Exchange* exchange) { exchange_ = exchange; }
     const std::byte* slot() const {
         if (cell().kind == Kind::exchanged) return exchange_->arriving();
@@ -415,12 +437,13 @@ class alignas(64) Receiver {
                                                        std::memory_order_relaxed);  // a turn that never matches here
     }
 
-    // What a short message takes lies in the first cache line: all up to Wire::wake_up.
+    // What a short message takes lies in the first cache line.
     std::atomic<std::uint32_t>* released_;
     Exchange* exchange_ = nullptr;
     std::uint32_t next_;         // the number of the next message
     std::uint32_t posted_ = 0;   // receives posted so far
     std::uint32_t offered_ = 0;  // bit n: the posted receive in entry n is still open
+    std::uint32_t depth_;        // Wire::depth
     Wire wire_;
 };
 

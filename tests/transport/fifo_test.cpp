@@ -28,9 +28,9 @@ TEST_CASE("a message to all is there for each of them, and the slowest holds the
                 wires.back().credits() = first;
                 receivers.emplace_back(wires.back(), first);
             }
-            for (Cell& cell : wires.front().fifo->cells) cell.turn = first;
+            for (Cell& cell : std::span(wires.front().ring, depth_to_all)) cell.turn = first;
             Sender sender(wires, first);
-            const std::uint32_t depth = slots ? slot_depth : fifo_depth;
+            const std::uint32_t depth = slots ? slot_depth : depth_to_all;
             for (std::uint32_t m = 0; m < depth; ++m) {
                 REQUIRE(sender.ready(slots));
                 std::memcpy(slots ? sender.slot() : sender.cell().payload, &m, sizeof m);
@@ -80,7 +80,7 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
                     wires.back().credits() = first;
                     receivers.emplace_back(wires.back(), first);
                 }
-                for (Cell& cell : wires.front().fifo->cells) cell.turn = first;
+                for (Cell& cell : std::span(wires.front().ring, depth_to_all)) cell.turn = first;
                 Sender sender(wires, first);
                 if (hot) sender.keep_slots_hot();
                 std::deque<Message> under_way;
@@ -104,6 +104,7 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
                     CAPTURE(first, readers, hot, m, bytes);
                     constexpr std::size_t lengths[] = {8, 60, 1000, 1024, 1025, 16384, 16385, 32768, 40000, slot_bytes};
                     if (random() % 8 == 0) bytes = lengths[random() % std::size(lengths)];
+                    if (random() % 64 == 0) sender.begin({}, random() % 2 == 0);
                     while (!under_way.empty() && (!sender.ready_for(bytes) || random() % 4 == 0)) read();
                     REQUIRE(sender.ready_for(bytes));
                     Message message{m, nullptr, 0};
@@ -121,35 +122,45 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
                     under_way.push_back(message);
                     most = std::max(most, under_way.size());
                 }
-                REQUIRE(most > 2 * slot_depth);
+                REQUIRE(most > fifo_depth);
             }
         }
     }
 }
 
 TEST_CASE("as many messages can be under way as have places of their own") {
-    const auto under_way_of = [](bool places, std::size_t bytes) {
+    enum class To { peer, kernel, all };
+    const auto under_way_of = [](To to, std::size_t bytes, bool streams = false) {
         const std::shared_ptr<Arena> arena = Arena::make(2, false);
         WakeUp wake_up{};
-        const Wire wire = arena->wire(1, 0, &wake_up);
-        Sender sender(places ? wire.taking_places() : wire);
+        const Wire wire = to == To::all ? arena->wire_to_all(0, 1, 0, &wake_up) : arena->wire(1, 0, &wake_up);
+        Sender sender(to == To::kernel ? wire : wire.taking_places());
+        sender.begin({}, streams);
         std::uint32_t under_way = 0;
         for (; sender.ready_for(bytes); ++under_way) {
             if (bytes > inline_bytes) sender.place(bytes);
             sender.commit(bytes > inline_bytes ? Kind::slot : Kind::inlined, 8, 1);
             if (under_way == 0 && bytes > inline_bytes) wire.credits() = 1;  // now all lie alike
-            REQUIRE(under_way <= fifo_depth);
+            REQUIRE(under_way <= depth_to_all);
         }
         return bytes > inline_bytes ? under_way - 1 : under_way;
     };
-    CHECK(under_way_of(true, 48) == 16);
-    CHECK(under_way_of(true, 49) == 16);
-    CHECK(under_way_of(true, 16 * 1024) == 16);
-    CHECK(under_way_of(true, 32 * 1024) == 8);
-    CHECK(under_way_of(true, 64 * 1024) == 4);
-    CHECK(under_way_of(true, slot_bytes) == 4);
-    CHECK(under_way_of(false, 48) == 16);
-    CHECK(under_way_of(false, 49) == 4);  // to kernels and engines
+    for (const bool streams : {false, true}) {
+        CHECK(under_way_of(To::peer, 48, streams) == 16);
+        CHECK(under_way_of(To::peer, 49, streams) == 16);
+        CHECK(under_way_of(To::peer, 16 * 1024, streams) == 16);
+        CHECK(under_way_of(To::peer, 32 * 1024, streams) == 8);
+        CHECK(under_way_of(To::peer, 64 * 1024, streams) == 4);
+        CHECK(under_way_of(To::peer, slot_bytes, streams) == 4);
+        CHECK(under_way_of(To::kernel, 48, streams) == 16);
+        CHECK(under_way_of(To::kernel, 49, streams) == 4);  // to engines, too
+        CHECK(under_way_of(To::all, 48, streams) == 64);
+        CHECK(under_way_of(To::all, 49, streams) == (streams ? 64 : 16));
+        CHECK(under_way_of(To::all, 4 * 1024, streams) == (streams ? 64 : 16));
+        CHECK(under_way_of(To::all, 8 * 1024, streams) == (streams ? 32 : 16));
+        CHECK(under_way_of(To::all, 16 * 1024, streams) == 16);
+        CHECK(under_way_of(To::all, slot_bytes, streams) == 4);
+    }
 }
 
 TEST_CASE("slots have the numbers of their messages where the reader knows no others") {

@@ -55,7 +55,7 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
     step_count_ = static_cast<std::uint32_t>(layout.steps.size());
     signature_ = job.call.signature;
     scales_ = job.scalar != nullptr;
-    for (const Connection& c : to_) c.sender->begin(job.call);
+    for (const Connection& c : to_) c.sender->begin(job.call, from_.empty());
 }
 
 [[gnu::hot]] bool HostChannel::progress() try {
