@@ -19,13 +19,16 @@ ByKey<Arena>& arenas() {
     return *all;
 }
 
-/// Sets all credits as if the messages before that one had been sent and released.
+/// Sets all credits and cells as if the messages before that one had been sent and released.
 void number_from(std::uint32_t message, const Arena& arena, int ranks) {
+    const auto number = [message](const Wire& wire) {
+        wire.credits() = message;
+        for (Cell& cell : std::span(wire.ring, wire.depth)) cell.turn = message;
+    };
     for (Rank peer = 0; peer < ranks; ++peer)
         for (int channel = 0; channel < channels_per_link; ++channel) {
-            Fifo& fifo = *arena.wire(peer, channel, nullptr).fifo;
-            fifo.released.store(message, std::memory_order_relaxed);
-            fifo.released_of_all.store(message, std::memory_order_relaxed);
+            number(arena.wire(peer, channel, nullptr));
+            if (channel < program_channels) number(arena.wire_to_all(peer, arena, channel, nullptr));
         }
 }
 
@@ -87,13 +90,18 @@ Wire Arena::wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
     return wire;
 }
 
-Wire Arena::wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const {
-    Wire to_all = wire(owner, channel, wake_up_at_other_end);
+Wire Arena::wire_to_all(Rank owner, const Arena& reader, int channel, WakeUp* wake_up_at_other_end) const {
     TUTTI_ASSERT(channel < program_channels);
+    Wire to_all = wire(owner, channel, wake_up_at_other_end);
     to_all.ring = std::launder(reinterpret_cast<Cell*>(mapping_.base() + layout().cells_to_all_offset(owner, channel)));
     to_all.depth = depth_to_all;
-    to_all.released = &wire(reader, channel, wake_up_at_other_end).fifo->released_of_all;
+    to_all.released = reader.credits_to_all(channel) + owner;
     return to_all;
+}
+
+std::atomic<std::uint32_t>* Arena::credits_to_all(int channel) const {
+    return std::launder(
+        reinterpret_cast<std::atomic<std::uint32_t>*>(mapping_.base() + layout().credits_to_all_offset(channel)));
 }
 
 Signals& Arena::signals(Rank from) const {

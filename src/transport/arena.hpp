@@ -1,6 +1,6 @@
 // A rank's arena: the memory in which it writes to its peers. It has a page about the rank, a FIFO for every peer and
-// channel, cells for what it writes to all, the signals that peers raise for this rank, the slots for every peer and
-// channel, and its side of exchanges, in this order. The file is sparse, so unused parts cost nothing.
+// channel, cells and credits of messages to all, the signals that peers raise for this rank, the slots for every peer
+// and channel, and its side of exchanges, in this order. The file is sparse, so unused parts cost nothing.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,14 @@ struct ArenaLayout {
             static_cast<std::size_t>(peer) * channels_per_link + static_cast<std::size_t>(channel);
         return slots_begin() + number * channel_slots_bytes_of(slot) + number % slots_staggers * slots_stagger;
     }
+    /// Of messages to all: the owner's credits, for all writers.
+    std::size_t credits_to_all_offset(int channel) const {
+        const std::size_t lines = (static_cast<std::size_t>(ranks) * sizeof(std::uint32_t) + 63) / 64;
+        return fifo_offset(ranks, 0) + static_cast<std::size_t>(channel) * lines * 64;
+    }
     std::size_t cells_to_all_offset(Rank owner, int channel) const {
-        return fifo_offset(ranks, 0) + static_cast<std::size_t>(channel) * depth_to_all * sizeof(Cell) +
+        return credits_to_all_offset(program_channels) +
+               static_cast<std::size_t>(channel) * depth_to_all * sizeof(Cell) +
                static_cast<std::size_t>(owner) % slots_staggers * slots_stagger;
     }
     std::size_t signals_offset(Rank peer) const {
@@ -109,9 +115,9 @@ class Arena {
     RankPage& page() const { return *reinterpret_cast<RankPage*>(mapping_.base()); }
     /// The wire from the owner to that reader.
     Wire wire(Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
-    /// The wire of the messages to all. It has cells of its own, and the slots from the owner to itself; each reader
-    /// gives its credits in its own FIFO.
-    Wire wire_to_all(Rank owner, Rank reader, int channel, WakeUp* wake_up_at_other_end) const;
+    /// The wire of the messages to all, to one of their readers. It has cells of its own, and the slots from the owner
+    /// to itself. A reader's credits for all writers lie together in the reader's arena.
+    Wire wire_to_all(Rank owner, const Arena& reader, int channel, WakeUp* wake_up_at_other_end) const;
     /// The signals that this rank raises for the owner.
     Signals& signals(Rank from) const;
     /// Not in the shared memory: of use only in the owner's process.
@@ -126,6 +132,7 @@ class Arena {
     ~Arena();
 
   private:
+    std::atomic<std::uint32_t>* credits_to_all(int channel) const;
     explicit Arena(const ArenaLayout& layout) : ranks_(layout.ranks), slot_(layout.slot) {}
     int ranks_ = 0;
     std::atomic<std::size_t> slot_{0};

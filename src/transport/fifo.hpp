@@ -142,7 +142,6 @@ struct Fifo {
     Cell cells[fifo_depth];
     PostedReceive posted_receives[fifo_depth];
     alignas(64) std::atomic<std::uint32_t> released;  // the reader's credits: messages that it has finished with
-    std::atomic<std::uint32_t> released_of_all;       // the same, of the messages to all
     std::atomic<std::uint32_t> posted;  // posted receives so far; an engine that passes them on watches it
     alignas(64) SharedCall call;        // the call that the writer last began here; read only to explain an error
 };

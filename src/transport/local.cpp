@@ -15,10 +15,10 @@ class LocalLink : public Link {
     Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_places(); }
     Wire inlet(int channel) override { return theirs_->wire(self_, channel, &theirs_->page().wake_up); }
     Wire outlet_to_all(int channel) override {
-        return mine_->wire_to_all(self_, peer_, channel, &theirs_->page().wake_up).taking_places();
+        return mine_->wire_to_all(self_, *theirs_, channel, &theirs_->page().wake_up).taking_places();
     }
     Wire inlet_to_all(int channel) override {
-        return theirs_->wire_to_all(peer_, self_, channel, &theirs_->page().wake_up);
+        return theirs_->wire_to_all(peer_, *mine_, channel, &theirs_->page().wake_up);
     }
 
     bool refer(const void* pointer, std::size_t, Reference& out) override {

@@ -6,8 +6,7 @@
 namespace tutti {
 
 /// The number of the first message of every FIFO on hosts. 0, except in tests that make numbers wrap around early. Set
-/// it before the first communicator, to the same value in all processes of a job. At most 2^32 - 17: an unwritten cell
-/// holds turn 0, so every cell has to be written once before a message has that turn.
+/// it before the first communicator, to the same value in all processes of a job.
 extern std::uint32_t first_message;
 
 }  // namespace tutti

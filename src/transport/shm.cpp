@@ -23,10 +23,10 @@ class ShmLink : public Link {
     Wire outlet(int channel) override { return mine_->wire(peer_, channel, &theirs_->page().wake_up).taking_places(); }
     Wire inlet(int channel) override { return theirs_->wire(session_->rank(), channel, &theirs_->page().wake_up); }
     Wire outlet_to_all(int channel) override {
-        return mine_->wire_to_all(session_->rank(), peer_, channel, &theirs_->page().wake_up).taking_places();
+        return mine_->wire_to_all(session_->rank(), *theirs_, channel, &theirs_->page().wake_up).taking_places();
     }
     Wire inlet_to_all(int channel) override {
-        return theirs_->wire_to_all(peer_, session_->rank(), channel, &theirs_->page().wake_up);
+        return theirs_->wire_to_all(peer_, *mine_, channel, &theirs_->page().wake_up);
     }
 
     bool refer(const void* pointer, std::size_t size, Reference& out) override {

@@ -16,7 +16,8 @@ using namespace tutti::harness;
 
 TEST_CASE("a message to all is there for each of them, and the slowest holds the writer back") {
     constexpr std::size_t readers = 3;
-    const std::shared_ptr<Arena> arena = Arena::make(readers + 1, false);
+    std::vector<std::shared_ptr<Arena>> arenas;
+    for (std::size_t r = 0; r <= readers; ++r) arenas.push_back(Arena::make(readers + 1, false));
     WakeUp wake_ups[readers] = {};
     for (const std::uint32_t first : {0u, 0xfffffff8u}) {
         for (const bool slots : {false, true}) {
@@ -24,7 +25,7 @@ TEST_CASE("a message to all is there for each of them, and the slowest holds the
             std::vector<Wire> wires;
             std::vector<Receiver> receivers;
             for (std::size_t r = 0; r < readers; ++r) {
-                wires.push_back(arena->wire_to_all(0, static_cast<Rank>(r) + 1, slots, &wake_ups[r]));
+                wires.push_back(arenas[0]->wire_to_all(0, *arenas[r + 1], slots, &wake_ups[r]));
                 wires.back().credits() = first;
                 receivers.emplace_back(wires.back(), first);
             }
@@ -66,7 +67,7 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
     const auto overlap = [](const Message& a, const Message& b) {
         return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
     };
-    const std::shared_ptr<Arena> arena = Arena::make(3, false);
+    const std::shared_ptr<Arena> arenas[] = {Arena::make(3, false), Arena::make(3, false), Arena::make(3, false)};
     WakeUp wake_up{};
     std::mt19937 random(seed());
     for (const std::uint32_t first : {0u, 3u, 0xfffffff5u}) {
@@ -76,7 +77,7 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
                 std::vector<Wire> wires;
                 std::vector<Receiver> receivers;
                 for (Rank r = 1; r <= readers; ++r) {
-                    wires.push_back(arena->wire_to_all(0, r, channel, &wake_up).taking_places());
+                    wires.push_back(arenas[0]->wire_to_all(0, *arenas[r], channel, &wake_up).taking_places());
                     wires.back().credits() = first;
                     receivers.emplace_back(wires.back(), first);
                 }
@@ -133,7 +134,7 @@ TEST_CASE("as many messages can be under way as have places of their own") {
     const auto under_way_of = [](To to, std::size_t bytes, bool streams = false) {
         const std::shared_ptr<Arena> arena = Arena::make(2, false);
         WakeUp wake_up{};
-        const Wire wire = to == To::all ? arena->wire_to_all(0, 1, 0, &wake_up) : arena->wire(1, 0, &wake_up);
+        const Wire wire = to == To::all ? arena->wire_to_all(0, *arena, 0, &wake_up) : arena->wire(1, 0, &wake_up);
         Sender sender(to == To::kernel ? wire : wire.taking_places());
         sender.begin({}, streams);
         std::uint32_t under_way = 0;
