@@ -183,8 +183,9 @@ std::size_t Connections::memory() const {
     std::size_t wires = 0;
     for (const auto& [rank, peer] : peers_)
         for (const auto& sender : peer.senders) wires += sender != nullptr;
-    for (const auto& sender : for_all_) wires += sender != nullptr;
-    return page_bytes +
+    const auto to_all = static_cast<std::size_t>(std::ranges::count_if(for_all_, [](const auto& s) { return !!s; }));
+    wires += to_all;
+    return page_bytes + to_all * depth_to_all * sizeof(Cell) +
            wires * (sizeof(Fifo) + slot_depth * slot_stride_of(arena().slot()) + arena().layout().exchange_bytes());
 }
 
