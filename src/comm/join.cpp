@@ -172,7 +172,7 @@ bool cores_are_far(Connections& connections) {
     RankPage* const page = connections.host_page();
     const int ns = page == nullptr ? 0 : line_ns_between(*page, self == 0);
     log(Level::info, "rank %d: a cache line takes %d ns from one rank to the other (0: not measured)", self, ns);
-    return ns == 0 || ns >= far_line_ns;
+    return ns >= far_line_ns;
 }
 
 /// Tells the other members of the session why this rank, which has joined it, makes no communicator with them.
@@ -375,8 +375,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
         if (std::ranges::count(used, to) == 0) used.push_back(to);
     }
     Platform platform = p2p ? gpu_platform(ranks(), budget)
-                            : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used);
-    if (far_cores) platform.copy_between_far_cores();
+                            : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used, far_cores);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     platform.stretch(round_trip());
     if (!p2p) take_common_path(platform, told);

@@ -19,7 +19,7 @@ constexpr double to_share = 10;
 // With the rates of cost.hpp 8 cores move 220 GB/s outside of caches, about what a memory of 8 channels gives.
 constexpr int cores_per_memory = 8;
 
-constexpr std::size_t far_part = 8;
+constexpr std::size_t most_copied = 512 * 1024;
 
 constexpr Line over_pcie{1.5, 1 / 20e3};  // what reading host memory from a kernel adds
 
@@ -44,7 +44,7 @@ TileLimits uneven_limits(int ranks) {
 }  // namespace
 
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
-                       const std::vector<const Transport*>& used) {
+                       const std::vector<const Transport*>& used, bool far_cores) {
     const auto alpha = [](const Transport* t) { return t->cost().alpha_us; };
     const Transport& slowest = used.empty() ? local_transport() : **std::ranges::max_element(used, {}, alpha);
     const auto all = [&](auto can) { return std::ranges::all_of(used, can); };
@@ -59,7 +59,10 @@ Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_
     p.cache_bytes = cache_bytes;
     p.near_bytes = core_cache_bytes * static_cast<std::size_t>(p.rates.cores);
     p.limits = host_limits(ranks);
-    if (p.sees_regions && p.oversubscribed()) p.copied_bytes = p.near_bytes;
+    p.far_cores = far_cores;
+    if (p.sees_regions)
+        p.copied_bytes = p.oversubscribed() ? p.near_bytes / (2 * static_cast<std::size_t>(ranks))
+                                            : std::min(core_cache_bytes, most_copied);
     p.uneven = uneven_limits(ranks);
     // Ranks that share cores wait for each other more often with shorter tiles than they gain.
     if (p.rates.to_all && exchange_place_for(ranks) > 0 && !p.oversubscribed()) p.exchanged = exchange_place_for(ranks);
@@ -88,13 +91,14 @@ void Platform::place_on_cores(std::vector<int> its) {
     }
 }
 
-/// Reading what a peer has just written, line by line, takes as long as its program then takes to fetch the lines back:
-/// up to this part of the cores' own caches, copies take less (docs/performance-cpu.md). A
-/// broadcast's root would fetch all of them, so there copies take less up to the size of these caches.
-void Platform::copy_between_far_cores() {
-    if (!sees_regions) return;
-    copied_bytes = std::max(copied_bytes, near_bytes / far_part);
-    copied_broadcast = near_bytes;
+/// A message by reference moves its lines to the reader, and the writer's program fetches them back; in an exchange the
+/// answer brings them. That decides up to 512 KiB, with caches of 512 KiB and of 2 MiB alike, and up to four times that
+/// between far cores. Where all bytes have many readers, it decides longer.
+std::size_t Platform::copied_up_to(Collective collective) const {
+    if (oversubscribed()) return copied_bytes;
+    if (collective == Collective::broadcast) return 8 * copied_bytes;
+    const std::size_t bytes = far_cores ? 4 * copied_bytes : copied_bytes;
+    return collective == Collective::all_gather ? 2 * bytes : bytes;
 }
 
 void Platform::share_among(int threads, int memories) {

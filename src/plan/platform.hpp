@@ -38,8 +38,8 @@ struct Platform {
     bool sees_regions = false;                 // peers see a rank's mappable memory by it, and nothing else
     std::size_t cache_bytes = 32 << 20;        // bytes of the largest cache
     std::size_t near_bytes = 32 << 20;         // bytes of all cores' own caches together
-    std::size_t copied_bytes = 0;              // if all ranks' buffers take no more, copy: see Tuner::limits_of()
-    std::size_t copied_broadcast = 0;          // the same for a broadcast, whose ranks have one buffer each
+    std::size_t copied_bytes = 0;              // calls up to this size are copied: see copied_up_to()
+    bool far_cores = false;                    // a line of cache takes long between the ranks' cores
     std::size_t exchanged = SIZE_MAX;          // tiles that are copied are no longer: see transport/exchange.hpp
     TileLimits limits;                         // the tuner chooses within them
     TileLimits uneven;                         // for calls whose rows differ in length
@@ -54,8 +54,9 @@ struct Platform {
         limits.keep_lines_within(channels);
         rates.insists = true;
     }
-    /// For two ranks whose cores share no cache: small messages are copied, even if their buffers can be mapped.
-    void copy_between_far_cores();
+    /// The largest call, in bytes, that goes through slots even if peers can map its buffers: its program writes inputs
+    /// and reads outputs between calls, and then slots take less time (docs/performance-cpu.md).
+    std::size_t copied_up_to(Collective collective) const;
     /// core_of: by part, see there.
     void place_on_cores(std::vector<int> core_of);
     /// For ranks on CPUs: each has `threads` threads, and all together use `memories` NUMA nodes. Call it before
@@ -84,10 +85,10 @@ std::vector<int> cores_in_turn(int ranks, int cores);
 inline constexpr int most_to_all = 64;
 
 /// The platform of ranks on CPUs. cores: on which all of them together may run. cache_bytes, core_cache_bytes:
-/// largest_cache() and core_cache() of rank 0. used: the transports by which rank 0 reaches the others, each once. The
-/// cost is that of the slowest one, and what one of them can't do is done by none.
+/// largest_cache() and core_cache() of rank 0. far_cores: see Platform. used: the transports by which rank 0 reaches the others, each once. The cost is that of the slowest one, and what one of
+/// them can't do is done by none.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
-                       const std::vector<const Transport*>& used);
+                       const std::vector<const Transport*>& used, bool far_cores = false);
 
 /// The same platform on several hosts: sets which parts are near each other and which make a node. hosts: by part.
 /// near: the line between ranks of one host.

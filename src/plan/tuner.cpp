@@ -248,16 +248,13 @@ void Tuner::price_by_form(Candidate& c, const Subject& s, const Tiling& tiling, 
     add_tiles(c.price, tiling.tiles, tiling.channels, platform_.ranks, r);
 }
 
-/// The limits for this call. A user's program writes its input before a call and reads the output after it. Where ranks
-/// outnumber cores, a message by reference also keeps its sender from returning until the receiver has run; so while
-/// all buffers fit the cores' own caches, copies through slots cost less (docs/performance-cpu.md). Such calls run
-/// alike whether peers can map the buffers or not.
+/// The limits for this call. A user's program writes its input before a call and reads the output after it: then short
+/// calls take less time if they are copied, and they run alike whether peers can map the buffers or not. Where ranks
+/// outnumber cores, a message by reference also keeps its sender from returning until the receiver has run; there
+/// copies pay while all buffers fit the cores' own caches (docs/performance-cpu.md).
 TileLimits Tuner::limits_of(const Question& q) const {
     TileLimits limits = q.uneven ? platform_.uneven : platform_.limits;
-    const std::size_t all = static_cast<std::size_t>(platform_.ranks) * q.bytes;
-    const bool copied = 2 * all <= platform_.copied_bytes ||
-                        (q.collective == Collective::broadcast && all <= platform_.copied_broadcast);
-    if (!q.uneven && copied) limits.reference = SIZE_MAX;
+    if (!q.uneven && q.bytes <= platform_.copied_up_to(q.collective)) limits.reference = SIZE_MAX;
     if (limits.reference == SIZE_MAX || !(platform_.rates.references || q.mappable))
         limits.tile = std::min(limits.tile, platform_.exchanged);
     if (q.mappable) limits.slices = std::max(limits.slices, limits.mappable_slices);

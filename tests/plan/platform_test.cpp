@@ -115,29 +115,40 @@ TEST_CASE("where ranks outnumber cores, buffers that fit the cores' own caches g
         CHECK(chosen(8, 2, bytes, true) == chosen(8, 2, bytes, false));
     }
     CHECK(chosen(8, 2, 256 << 10, true).second.by_reference);
-    CHECK(chosen(8, 8, 128 << 10, true).second.by_reference);
-    CHECK(chosen(2, 2, 64 << 10, true).second.by_reference);
+    CHECK(chosen(8, 8, 1 << 20, true).second.by_reference);
 }
 
-TEST_CASE("between far cores, buffers that take an eighth of the cores' own caches go through slots, mappable or not") {
-    Platform p = host_platform(2, 2, 32 << 20, 1 << 20, {&shm_transport()});
-    p.copy_between_far_cores();
-    Tuner tuner(p, Allowed(), false, nullptr);
-    const auto chosen = [&](std::size_t bytes, bool mappable) {
-        return tuner.choose({.collective = Collective::all_reduce, .bytes = bytes, .mappable = mappable});
+TEST_CASE("where ranks have cores of their own, mapped buffers are copied up to the size from which references pay") {
+    const auto most_copied = [](const Platform& platform, Collective collective) {
+        Tuner tuner(platform, Allowed(), false, nullptr);
+        std::size_t most = 0;
+        for (std::size_t bytes = 1 << 10; bytes <= 32 << 20; bytes *= 2) {
+            const Candidate c = tuner.choose({.collective = collective, .bytes = bytes, .mappable = true});
+            if (bytes > 8 * reference_bytes && !c.tiling.by_reference) most = bytes;
+        }
+        return most;
     };
-    CHECK_FALSE(chosen(64 << 10, true).tiling.by_reference);
-    CHECK(chosen(64 << 10, true).algorithm == chosen(64 << 10, false).algorithm);
-    CHECK(chosen(128 << 10, true).tiling.by_reference);
-    const auto broadcast = [&](std::size_t bytes) {
-        return tuner.choose({.collective = Collective::broadcast, .bytes = bytes, .mappable = true})
-            .tiling.by_reference;
+    struct Machine {
+        int ranks;
+        std::size_t core_cache;
+        bool far;
+        std::size_t all_reduce, all_gather, broadcast;
     };
-    CHECK_FALSE(broadcast(1 << 20));
-    CHECK(broadcast(2 << 20));
-    Platform threads = host_platform(2, 2, 32 << 20, 1 << 20, {&local_transport()});
-    threads.copy_between_far_cores();
-    CHECK(threads.copied_bytes == 0);  // they see each other's memory, mapped or not
+    for (const auto& [ranks, core_cache, far, all_reduce, all_gather, broadcast] :
+         {Machine{2, 512 << 10, false, 512 << 10, 1 << 20, 4 << 20},
+          Machine{2, 2 << 20, false, 512 << 10, 1 << 20, 4 << 20},
+          Machine{4, 512 << 10, false, 512 << 10, 1 << 20, 4 << 20},
+          Machine{2, 512 << 10, true, 2 << 20, 4 << 20, 4 << 20}}) {
+        CAPTURE(ranks, core_cache, far);
+        const Platform p = host_platform(ranks, ranks, 32 << 20, core_cache, {&shm_transport()}, far);
+        CHECK(most_copied(p, Collective::all_reduce) == all_reduce);
+        CHECK(most_copied(p, Collective::reduce_scatter) == all_reduce);
+        CHECK(most_copied(p, Collective::all_to_all) == all_reduce);
+        CHECK(most_copied(p, Collective::all_gather) == all_gather);
+        CHECK(most_copied(p, Collective::broadcast) == broadcast);
+    }
+    const Platform threads = host_platform(2, 2, 32 << 20, 1 << 20, {&local_transport()}, true);
+    CHECK(threads.copied_up_to(Collective::all_reduce) == 0);  // they see each other's memory, mapped or not
 }
 
 TEST_CASE("where ranks have cores of their own, tiles that are copied fit an exchange") {
