@@ -131,6 +131,7 @@ class Communicator {
     Windows windows_;
     CallComparison comparison_;
     Waiting waiting_;
+    std::size_t cache_share_ = SIZE_MAX;  // see cache_share()
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
     std::unique_ptr<Crew> crew_;
@@ -142,9 +143,8 @@ class Communicator {
     } last_;
     std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way
     std::unique_ptr<HostExecution> on_host_;  // made by the first start_on_host()
-    bool suspended_ = false;
     unsigned told_of_multicast_ = 0;  // a bit for each collective and answer
-    bool links_all_for_texts_ = false;
+    bool suspended_ = false, links_all_for_texts_ = false;
 };
 
 }  // namespace tutti

@@ -284,6 +284,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     }
     const std::uint64_t host = host_id();
     const auto here = std::ranges::count(told.seats, host, &Seat::host);
+    cache_share_ = cache_share(static_cast<int>(here));
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
     waiting_.alone = waiting_.oversubscribed && told.has_core_alone(rank());

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -87,7 +89,18 @@ std::string processor() {
 
 struct Caches {
     std::size_t largest = 0, of_core = 0;  // in bytes; 0 if the kernel knows none
+    int sharing = 0;                       // hardware threads that share the largest one; 0 as well
 };
+
+/// How many bits are set in the file's number of hexadecimal digits and commas; 0 if there is no such file.
+int threads_in(const std::string& map) {
+    std::ifstream file(map);
+    int threads = 0;
+    for (char c = 0; file >> c;)
+        if (std::isxdigit(static_cast<unsigned char>(c)) != 0)
+            threads += std::popcount(static_cast<unsigned>(std::stoi(std::string(1, c), nullptr, 16)));
+    return threads;
+}
 
 /// Read once, from the kernel. (The processor itself may report more than a virtual machine has.)
 const Caches& caches() {
@@ -102,7 +115,10 @@ const Caches& caches() {
             if (!(level_file >> level)) return all;
             std::ifstream size_file(folder + "size");
             if (level < 1 || level > 4 || !(size_file >> size >> unit) || unit != 'K') continue;
-            all.largest = std::max(all.largest, size << 10);
+            if (size << 10 > all.largest) {
+                all.largest = size << 10;
+                all.sharing = threads_in(folder + "shared_cpu_map");
+            }
             if (level == 2) all.of_core = std::max(all.of_core, size << 10);
         }
     }();
@@ -117,6 +133,12 @@ std::size_t core_cache() {
 
 std::size_t largest_cache() {
     return caches().largest > 0 ? caches().largest : 32 << 20;
+}
+
+std::size_t cache_share(int ranks) {
+    const int threads = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    const int all = caches().sharing > 0 ? std::max(1, threads / caches().sharing) : 1;
+    return largest_cache() / static_cast<std::size_t>((ranks + all - 1) / all);
 }
 
 std::string machine_name() {

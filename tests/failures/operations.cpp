@@ -98,7 +98,7 @@ tuttiResult_t scaled(Party& p) {
 
 /// An operation on memory that the peers map.
 tuttiResult_t mapped(Party& p) {
-    constexpr std::size_t n = 50'000;
+    constexpr std::size_t n = 600'000;  // more than is copied (Platform::copied_up_to())
     Calls call(p);
     void* memory = nullptr;
     if (!call(tuttiMemAlloc(&memory, n * sizeof(std::int32_t)))) return call.first();

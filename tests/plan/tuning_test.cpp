@@ -121,3 +121,13 @@ TEST_CASE("files that are stale, foreign or broken are refused with the reason")
     CHECK(refusal("") != "");
     CHECK(refusal("[]") != "");
 }
+
+TEST_CASE("a rank's share of the largest cache is all of it for one rank, and less the more ranks share it") {
+    CHECK(cache_share(1) == largest_cache());
+    for (int ranks = 2; ranks <= 1024; ranks *= 2) {
+        CAPTURE(ranks);
+        CHECK(cache_share(ranks) <= cache_share(ranks / 2));
+        CHECK((cache_share(ranks) + 1) * static_cast<std::size_t>(ranks) > largest_cache());
+    }
+    CHECK(cache_share(1024) < largest_cache());
+}

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-/// Outputs of this size or more, all rows together, are too large to stay in the cache.
+/// Outputs of this size or more bypass the cache, however large it is.
 constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
 
 int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
@@ -72,8 +72,13 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_channels, Connect connect)
-    : bound_(std::move(bound)), page_(page), most_channels_(most_channels), connect_(std::move(connect)) {}
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_channels, std::size_t cache_share,
+                             Connect connect)
+    : bound_(std::move(bound)),
+      page_(page),
+      most_channels_(most_channels),
+      cache_share_(cache_share),
+      connect_(std::move(connect)) {}
 
 HostExecution::~HostExecution() = default;
 
@@ -115,12 +120,17 @@ void HostExecution::lay_out() {
     const auto parts = static_cast<std::size_t>(program.message_chunks);
     layout_.longest_message = parts * longest_part;
     if (layout_.longest_message > inline_bytes) layout_.longest_message = parts * next_part(0, longest_part, true);
-    std::size_t stored = static_cast<std::size_t>(program.output_rows) * job.count;
-    if (rows != nullptr) {
-        stored = 0;
-        for (const Row& row : rows->output) stored += row.count;
-    }
-    layout_.streaming = stored * element >= streaming_bytes;
+    const auto bytes_of = [&](int even_rows, std::span<const Row> own) {
+        std::size_t count = rows == nullptr ? static_cast<std::size_t>(even_rows) * job.count : 0;
+        for (const Row& row : own) count += row.count;
+        return count * element;
+    };
+    const auto has = [&](Place place) { return std::ranges::count(program.operands, place, &Operand::place) > 0; };
+    layout_.input = layout_.output = 0;
+    if (has(Place::input)) layout_.input = bytes_of(program.input_rows, rows ? rows->input : std::span<const Row>());
+    if (has(Place::output))
+        layout_.output = bytes_of(program.output_rows, rows ? rows->output : std::span<const Row>());
+    layout_.large = too_large(layout_.input + layout_.output);
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
@@ -146,7 +156,7 @@ void HostExecution::lay_out() {
 /// Of a step of job_.
 Layout::Form HostExecution::form_of(const Step& step) const {
     if (step.sources == 0 || step.sinks != 1 || bound_.program.message_chunks != 1 || job_.rows != nullptr ||
-        job_.tiles != 1 || layout_.streaming)
+        job_.tiles != 1 || layout_.large)
         return Layout::Form::general;
     const bool receives = bound_.program.operands[step.first].place == Place::peer;
     const bool sends = bound_.program.operands[step.first + step.sources].place == Place::peer;
@@ -168,7 +178,19 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
     return job_;
 }
 
+/// Of this rank; the others' are as large (docs/performance-cpu.md).
+bool HostExecution::too_large(std::size_t buffers) const {
+    return layout_.output >= streaming_bytes || buffers >= cache_share_;
+}
+
+bool HostExecution::streams() const {
+    if (!layout_.large) return false;
+    const bool apart = job_.input + layout_.input <= job_.output || job_.output + layout_.output <= job_.input;
+    return apart || too_large(std::max(layout_.input, layout_.output));
+}
+
 [[gnu::hot]] void HostExecution::begin() {
+    layout_.streaming = streams();
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];

@@ -37,7 +37,8 @@ class HostExecution {
   public:
     /// connect(peer, channel, sends) gives the ends of a connection, which must outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
-    HostExecution(BoundProgram bound, RankPage& page, int most_channels, Connect connect);
+    /// cache_share: see there.
+    HostExecution(BoundProgram bound, RankPage& page, int most_channels, std::size_t cache_share, Connect connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 
@@ -92,12 +93,15 @@ class HostExecution {
   private:
     void add_channel();
     void lay_out();
+    bool too_large(std::size_t buffers) const;
+    bool streams() const;
     Layout::Form form_of(const Step& step) const;
     bool progress_if_free(HostChannel& channel);
 
     BoundProgram bound_;
     RankPage& page_;
     const int most_channels_;
+    const std::size_t cache_share_;
     const Connect connect_;
     Job job_;
     Layout layout_;

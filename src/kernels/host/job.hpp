@@ -107,7 +107,10 @@ struct Layout {
     std::size_t element = 0;          // in bytes
     std::size_t scratch = 0;          // of a channel, in bytes
     std::size_t longest_message = 0;  // in bytes
-    bool streaming = false;           // buffers are too large to stay in the cache
+    std::size_t input = 0;            // bytes of all rows
+    std::size_t output = 0;
+    bool large = false;      // both together do not stay in the cache
+    bool streaming = false;  // nor do this job's buffers, which may be the same: stores bypass it
 };
 static_assert(sizeof(Layout::Step) == 64 && sizeof(Layout::Short) == 32);
 
