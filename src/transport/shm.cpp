@@ -3,7 +3,7 @@
 // reference.
 //
 // Not used: process_vm_readv (CMA), by which the kernel copies from the peer's private memory. It pins every page anew,
-// and gains only where programs neither write inputs nor read outputs between calls (docs/performance-cpu.md).
+// and gains in few cases (docs/performance-cpu.md).
 #include <map>
 #include <mutex>
 #include <set>
