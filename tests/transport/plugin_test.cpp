@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 #include <thread>
 
 #include "bootstrap/service.hpp"
@@ -27,19 +28,28 @@ const std::string every_version[] = {NET_PLUGIN_8, NET_PLUGIN_9, NET_PLUGIN_10, 
 /// What the next plugins that are loaded do wrong; see net_plugin.cpp.
 class Faults {
   public:
-    explicit Faults(const std::string& text) { setenv("TEST_NET_PLUGIN_FAULTS", text.c_str(), 1); }
+    explicit Faults(const std::string& text) {
+        for (const std::string& file : every_version)
+            if (access(file.c_str(), R_OK) != 0) throw std::runtime_error(file + " was not built");
+        setenv("TEST_NET_PLUGIN_FAULTS", text.c_str(), 1);
+    }
     ~Faults() {
         unsetenv("TEST_NET_PLUGIN_FAULTS");
         for (const std::string& file : every_version) plugin::load(file);  // who initializes it forgets
     }
 };
 
+/// A function of a plugin, which stays loaded.
+template <class Function>
+Function* function_of(const std::string& file, const char* name) {
+    void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());  // it was not built
+    return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
 struct Debts {
     int of[3] = {};  // connections, registrations, closed too early
-    explicit Debts(const std::string& file) {
-        void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-        reinterpret_cast<void (*)(int*)>(dlsym(library, "test_net_plugin_debts"))(of);
-    }
+    explicit Debts(const std::string& file) { function_of<void(int*)>(file, "test_net_plugin_debts")(of); }
 };
 
 /// When ends that were left behind, because the other end was busy for longer than they wait, have been closed, too.
@@ -410,9 +420,8 @@ TEST_CASE("a plugin's call that does not return keeps nobody waiting but its cal
     // No other test has left connections of these versions to be closed, so this test makes the first call.
     const std::string& file = every_version[in_background ? 1 : 2];
     const Faults faults("isend:hang:1");
-    void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const auto hangs = reinterpret_cast<bool (*)()>(dlsym(library, "test_net_plugin_hangs"));
-    const auto let_go = reinterpret_cast<void (*)()>(dlsym(library, "test_net_plugin_let_go"));
+    const auto hangs = function_of<bool()>(file, "test_net_plugin_hangs");
+    const auto let_go = function_of<void()>(file, "test_net_plugin_let_go");
     PluginNet net(file, true);
     harness::NetUnderTest transport(net);
     REQUIRE(net.fabric() != 0);
