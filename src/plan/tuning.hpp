@@ -89,7 +89,7 @@ std::string machine_name();
 /// Bytes of the largest cache; 32 MiB where the system does not say.
 std::size_t largest_cache();
 
-/// What a rank has of it if `ranks` ranks run on this machine, spread evenly over all caches of that size.
+/// Bytes that a rank has of it if `ranks` ranks run on this machine, spread evenly over all caches of that size.
 std::size_t cache_share(int ranks);
 
 /// Bytes of the cache that a core has for itself (L2); 1 MiB where the system does not say.

@@ -178,7 +178,8 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
     return job_;
 }
 
-/// Of this rank; the others' are as large (docs/performance-cpu.md).
+/// Whether what is stored there does not stay in the cache. The other ranks' buffers are as large
+/// (docs/performance-cpu.md).
 bool HostExecution::too_large(std::size_t buffers) const {
     return layout_.output >= streaming_bytes || buffers >= cache_share_;
 }
