@@ -5,7 +5,8 @@
 
 namespace tutti {
 
-/// Between the two classes of cores that were measured: 27 to 65 ns, and more than 200 (docs/performance-cpu.md).
+/// Cores this far apart, or farther, are far: between the two classes that were measured, 27 to 65 ns and more than 200
+/// (docs/performance-cpu.md). Cores that were not measured count as near.
 inline constexpr int far_line_ns = 120;
 
 /// Two ranks call it at about the same time, `first` on one of them. Nanoseconds that a line takes one way, the same on

@@ -318,10 +318,6 @@ on_hosts::Settings weak(std::uint64_t seed) {
     return settings;
 }
 
-}  // namespace
-
-namespace {
-
 void is_right(std::uint64_t seeds) {
     for (const Work& work : {Work(all_protocols), Work(tiled), Work(small), Work(scaled), Work(given_up),
                              Work(one_sided), Work(late_puts), Work(copies)})
