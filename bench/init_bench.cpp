@@ -54,7 +54,7 @@ struct Account {
 
 /// Shared by all processes of a run.
 struct Board {
-    std::atomic<std::uint32_t> arrived[4], open[4];
+    std::atomic<std::uint32_t> arrived[5], open[5];
     std::atomic<std::uint32_t> failed;
     Clock::time_point begin;
 };
@@ -122,9 +122,10 @@ void be_rank(Board& board, Account& report, const Identity& identity, Rank rank,
     report.join_cpu_ms = cpu_ms() - before;
     const JoinTimes times = comm->session().join_times();
     note(let_in, times.let_in), note(attached, times.attached), note(table, times.complete);
+    barrier(board, 1, ranks);  // to look at memory takes a while, which others that still join would pay
     report.joined_kib = number_in("smaps_rollup", "Private_Dirty:");
     report.joined_held = held_kib(report);
-    barrier(board, 1, ranks);
+    barrier(board, 2, ranks);
     for (const Phase phase : {first_call, later_call}) {
         if (!calls) break;
         float mine = static_cast<float>(rank % 7), sum = 0, expected = 0;
@@ -139,11 +140,11 @@ void be_rank(Board& board, Account& report, const Identity& identity, Rank rank,
         report.ms[phase] = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
         if (sum != expected) fail(tuttiInternalError, "the sum is %g, not %g", double(sum), double(expected));
     }
-    barrier(board, 2, ranks);
+    barrier(board, 3, ranks);
     report.threads = static_cast<int>(number_in("status", "Threads:"));
     report.private_kib = number_in("smaps_rollup", "Private_Dirty:");
     report.called_held = held_kib(report);
-    barrier(board, 3, ranks);
+    barrier(board, 4, ranks);
     const Deadline begin = Clock::now();
     comm->leave();
     comm.reset();
@@ -185,6 +186,8 @@ Identity meeting_point() {
 /// False, and why on the standard error, if a rank has failed.
 bool run(int ranks, int per_host, bool calls, std::span<Account> reports) {
     Board& board = *shared<Board>(1);
+    if (ranks > per_host) setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
+    setenv("TUTTI_HOSTID", "host 0", 1);  // where they meet is on rank 0's host
     const Identity identity = meeting_point();
     std::fflush(stdout);
     std::set<pid_t> alive;
@@ -311,7 +314,6 @@ int main(int argc, char** argv) {
     app.add_option("--predict", predicted, "How many ranks to predict the costs of")->check(CLI::Range(2, 1 << 20));
     CLI11_PARSE(app, argc, argv);
     signal(SIGCHLD, SIG_DFL);  // if whoever started us ignores it, no child could be waited for
-    setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
     setenv("TUTTI_INIT_TIMEOUT_MS", "600000", 0);
 
     std::printf(

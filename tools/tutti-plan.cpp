@@ -128,7 +128,8 @@ int explain(const Options& args) {
     std::vector<std::uint64_t> hosts;  // of each rank
     for (std::size_t host = 0; host < args.nodes.size(); ++host)
         hosts.insert(hosts.end(), static_cast<std::size_t>(args.nodes[host]), host);
-    Platform platform = host_platform(args.ranks, cores, largest_cache(), core_cache(), {args.transport});
+    const Caches caches = Caches::here();
+    Platform platform = host_platform(args.ranks, cores, caches.largest, caches.of_core, {args.transport});
     platform = spread(std::move(platform), hosts, shm_transport().cost());
     if (args.bound) platform.place_on_cores(cores_in_turn(args.ranks, cores));
     if (args.transport->needs_engine()) platform.stretch(std::chrono::microseconds(args.round_trip_us));

@@ -183,6 +183,14 @@ std::string read_file(const std::string& path, std::uint64_t most) {
     return text;
 }
 
+std::string line_of(const std::string& path) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    char text[4096];
+    const ssize_t got = fd ? ::read(fd.get(), text, sizeof text) : -1;
+    const std::string_view all(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+    return std::string(all.substr(0, all.find('\n')));
+}
+
 std::uint64_t fnv(std::string_view bytes) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

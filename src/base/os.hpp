@@ -109,6 +109,10 @@ void random_bytes(void* out, std::size_t size);
 /// tuttiSystemError that names the file.
 std::string read_file(const std::string& path, std::uint64_t most = std::uint64_t{1} << 30);
 
+/// The first line of a file, such as one of the kernel's with a number; empty if there is none. A stream would take
+/// several times as long.
+std::string line_of(const std::string& path);
+
 /// The FNV-1a hash, which is the same on every host. Detects mistakes, not malice.
 std::uint64_t fnv(std::string_view bytes);
 

@@ -65,6 +65,25 @@ std::shared_ptr<Directory> Directory::open(Service& service, const Rendezvous& r
     return made;
 }
 
+void Directory::open_by_rank0(Service& service, const Rendezvous& rendezvous) {
+    const bool by_id = rendezvous.has(Rendezvous::comm_id);
+    try {
+        open(service, rendezvous);
+    } catch (const AddressTaken& e) {
+        // If the Unix socket is taken, there is another rank 0 of this job, and its directory will say so.
+        if (!e.address.is_local())
+            fail(tuttiSystemError,
+                 "rank 0 can't open the place where the ranks meet: %s, which %s, is taken by another program",
+                 e.address.text().c_str(), by_id ? "NCCL_COMM_ID names" : "MASTER_ADDR and MASTER_PORT name");
+    } catch (const Error& e) {
+        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
+             !rendezvous.tcp ? ""
+             : by_id         ? " (NCCL_COMM_ID)"
+                             : " (MASTER_ADDR, MASTER_PORT)",
+             e.what());
+    }
+}
+
 std::shared_ptr<Directory> Directory::find(Service& service, const Rendezvous& rendezvous) {
     const Address wanted = rendezvous.local();
     for (const auto& weak : directories())
@@ -97,9 +116,8 @@ void Directory::closed(Connection& connection, const Loss& loss) {
     const Rank rank = connection.peer;
     visitors_.erase(&connection);
     if (loss.turned_away != nullptr)
-        turned_away_ =
-            text("; %s has called, and %s", loss.caller ? loss.caller.text().c_str() : "a process of this host",
-                 loss.turned_away);
+        turned_away_ = text("; %s has called, and %s",
+                            loss.caller ? loss.caller.text().c_str() : "a process of this host", loss.turned_away);
     const auto seat = seats_.find(rank);
     if (seat == seats_.end() || seat->second.connection.get() != &connection) return;
     seat->second.connection.reset();

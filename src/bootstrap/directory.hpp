@@ -32,6 +32,9 @@ class Directory : public ConnectionUser, public std::enable_shared_from_this<Dir
     /// Opens the rendezvous in this process. It closes itself when it is not needed any more. Throws AddressTaken,
     /// tuttiSystemError.
     static std::shared_ptr<Directory> open(Service& service, const Rendezvous& rendezvous);
+    /// The same where rank 0 of a job has to, and calls it. Nothing if it is open already, here or in another process:
+    /// whoever calls that one is told what is wrong. Throws tuttiSystemError, which names the setting with the address.
+    static void open_by_rank0(Service& service, const Rendezvous& rendezvous);
     /// This process' directory for that rendezvous; nullptr if there is none.
     static std::shared_ptr<Directory> find(Service& service, const Rendezvous& rendezvous);
 

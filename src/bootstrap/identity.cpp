@@ -192,6 +192,14 @@ Identity Session::accept(const Invitation& invitation) const {
     return rendezvous.identity();
 }
 
+void open_rendezvous(const Identity& identity) {
+    using namespace bootstrap;
+    const Rendezvous rendezvous = Rendezvous::of(identity);
+    if (!rendezvous.has(Rendezvous::rank0_opens)) return;
+    const std::shared_ptr<Service> service = Service::get();
+    service->run([&] { Directory::open_by_rank0(*service, rendezvous); });
+}
+
 void close_rendezvous(const Identity& identity, std::string_view why) {
     using namespace bootstrap;
     const std::shared_ptr<Service> service = Service::running();

@@ -39,6 +39,9 @@ struct Invitation {
     std::array<std::byte, 64> bytes;
 };
 
+/// Opens the rendezvous if rank 0 has to, which calls it before it prepares anything: others wait there, and need not
+/// call again and again. To join opens it as well. Throws tuttiSystemError.
+void open_rendezvous(const Identity& identity);
 /// Closes the rendezvous that this process has opened for identity, unless all have met there: ranks that wait
 /// there, or arrive in the next seconds, are told why. Does nothing if there is none. Needs no memory.
 void close_rendezvous(const Identity& identity, std::string_view why);

@@ -15,14 +15,18 @@ namespace {
 
 // How long answers with another secret are tolerated: they may come from a previous rendezvous that is about to end.
 constexpr std::chrono::seconds refusal_limit{2};
-// The pauses between calls are short at first, because ranks mostly start together, and grow. In a large job they grow
-// with the number of ranks, because one host answers all of them.
+// The pauses between calls are short at first, because ranks mostly start together, and grow. They are the longer, the
+// more ranks there are: those of one host share its cores, and one host answers all.
 constexpr std::chrono::microseconds first_pause{200}, longest_pause_local{5000}, longest_pause_remote{50000};
-constexpr std::chrono::nanoseconds first_pause_of_a_rank{500}, longest_pause_of_a_rank{20000};
+constexpr std::chrono::microseconds pause_of_a_rank{10};
 
-template <class Pause>
-std::chrono::microseconds pause_among(int ranks, std::chrono::microseconds least, Pause of_a_rank) {
-    return std::max(least, std::chrono::duration_cast<std::chrono::microseconds>(of_a_rank * ranks));
+/// The first pause before a call of the directory.
+std::chrono::microseconds first_pause_among(int ranks) {
+    return std::clamp(pause_of_a_rank * ranks, first_pause, longest_pause_remote);
+}
+/// The longest pause between calls over the network.
+std::chrono::microseconds longest_pause_among(int ranks) {
+    return std::max(longest_pause_remote, 2 * pause_of_a_rank * ranks);
 }
 // If every record were passed on at once, each rank of a large job would wake up once per rank. So records are held for
 // a moment and travel together, and the number of wake-ups does not grow with the job. The last record flushes all at
@@ -38,8 +42,8 @@ bool is_exhaustion(int error) {
 
 }  // namespace
 
-Joining::Joining(Membership& membership, std::chrono::milliseconds timeout)
-    : m_(membership), timeout_(timeout), pause_(pause_among(membership.ranks(), first_pause, first_pause_of_a_rank)) {}
+Joining::Joining(Membership& membership, std::chrono::milliseconds timeout, const Address& here)
+    : m_(membership), timeout_(timeout), here_(here), pause_(first_pause_among(membership.ranks())) {}
 
 void Joining::open() {
     times_.called = Clock::now();
@@ -48,7 +52,8 @@ void Joining::open() {
 }
 
 void Joining::enter_directory() {
-    if (m_.rank() == 0 && m_.rendezvous_.has(Rendezvous::rank0_opens)) open_directory();
+    if (m_.rank() == 0 && m_.rendezvous_.has(Rendezvous::rank0_opens))
+        Directory::open_by_rank0(*m_.service_, m_.rendezvous_);
     host_ = Directory::find(*m_.service_, m_.rendezvous_);
     if (host_) host_->add_session();
 }
@@ -72,25 +77,6 @@ bool Joining::goes_on() const {
     return !m_.gone_ && m_.news_.is(News::State::joining);
 }
 
-void Joining::open_directory() {
-    const bool by_id = m_.rendezvous_.has(Rendezvous::comm_id);
-    try {
-        Directory::open(*m_.service_, m_.rendezvous_);
-    } catch (const AddressTaken& e) {
-        // If the Unix socket is taken, there is another rank 0 of this job, and its directory will say so.
-        if (!e.address.is_local())
-            fail(tuttiSystemError,
-                 "rank 0 can't open the place where the ranks meet: %s, which %s, is taken by another program",
-                 e.address.text().c_str(), by_id ? "NCCL_COMM_ID names" : "MASTER_ADDR and MASTER_PORT name");
-    } catch (const Error& e) {
-        fail(e.code(), "rank 0 can't open the place where the ranks meet%s: %s",
-             !m_.rendezvous_.tcp ? ""
-             : by_id             ? " (NCCL_COMM_ID)"
-                                 : " (MASTER_ADDR, MASTER_PORT)",
-             e.what());
-    }
-}
-
 void Joining::open_listeners() {
     Neighbours& neighbours = m_.neighbours_;
     Member& mine = m_.roster_.mine();
@@ -98,7 +84,7 @@ void Joining::open_listeners() {
     if (!m_.rendezvous_.has(Rendezvous::one_host)) {
         // On the host of the rendezvous, listen at its address: to list interfaces takes a lock of the whole kernel.
         const bool at_rendezvous = m_.rendezvous_.tcp && m_.rendezvous_.host == mine.host;
-        Address here = at_rendezvous ? m_.rendezvous_.tcp : rendezvous_interface();
+        Address here = at_rendezvous ? m_.rendezvous_.tcp : here_ ? here_ : rendezvous_interface();
         here.port = 0;
         if (here) mine.remote = neighbours.listen_remotely(here, m_.secret_, m_.rank());
     }
@@ -149,8 +135,7 @@ void Joining::retry(void (Joining::*what)(), bool local) {
     std::uint8_t chance;
     random_bytes(&chance, sizeof chance);
     m_.after(pause_ * (256 + chance) / 512, [this, what] { (this->*what)(); });
-    const auto longest =
-        local ? longest_pause_local : pause_among(m_.ranks(), longest_pause_remote, longest_pause_of_a_rank);
+    const auto longest = local ? longest_pause_local : longest_pause_among(m_.ranks());
     pause_ = std::min(longest, pause_ * 5 / 4);
 }
 

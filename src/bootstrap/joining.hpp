@@ -17,7 +17,8 @@ class Membership;
 /// A part of its membership; for the service thread alone, except times().
 class Joining {
   public:
-    Joining(Membership& membership, std::chrono::milliseconds timeout);
+    /// here: see Session::join().
+    Joining(Membership& membership, std::chrono::milliseconds timeout, const Address& here);
 
     /// Opens the listeners, and the rendezvous if this rank has to.
     void open();
@@ -49,7 +50,6 @@ class Joining {
   private:
     /// Opens the rendezvous if this rank has to, and finds it if it is in this process.
     void enter_directory();
-    void open_directory();
     void open_listeners();
     void call_directory();
     void call_parent();
@@ -62,6 +62,7 @@ class Joining {
 
     Membership& m_;
     const std::chrono::milliseconds timeout_;
+    const Address here_;
     std::shared_ptr<Directory> host_;  // the rendezvous; nullptr if it is in another process
     std::optional<Member> parent_;     // as the directory has named it
     std::optional<Service::Timer> deadline_;

@@ -12,7 +12,7 @@
 namespace tutti::bootstrap {
 
 Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
-                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes)
+                       std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes, const Address& here)
     : service_(std::move(service)),
       rendezvous_(rendezvous),
       secret_(rendezvous.secret.derive("tutti members")),
@@ -20,7 +20,7 @@ Membership::Membership(std::shared_ptr<Service> service, const Rendezvous& rende
       news_(monitor_, ranks),
       exchanges_(monitor_, news_, ranks),
       neighbours_(*service_, *this),
-      joining_(*this, timeout),
+      joining_(*this, timeout, here),
       mending_(*this),
       pairs_(*this),
       descriptors_(monitor_, news_),

@@ -28,7 +28,7 @@ namespace tutti::bootstrap {
 class Membership : public ConnectionUser, public std::enable_shared_from_this<Membership> {
   public:
     Membership(std::shared_ptr<Service> service, const Rendezvous& rendezvous, Rank rank, int ranks, View info,
-               std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes);
+               std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes, const Address& here = {});
 
     // ---- for the service thread
     void start();

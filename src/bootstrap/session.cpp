@@ -175,7 +175,7 @@ std::vector<Rank> Session::failed_ranks(const std::optional<Fault>& fault) const
 
 std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int ranks, std::span<const std::byte> info,
                                        std::chrono::milliseconds timeout, std::span<const std::uint64_t> processes,
-                                       SessionOrigin origin) {
+                                       SessionOrigin origin, const bootstrap::Address& here) {
     using namespace bootstrap;
     const Rendezvous rendezvous = Rendezvous::of(identity);
     if (ranks < 1 || ranks > ranks_limit)
@@ -186,7 +186,7 @@ std::shared_ptr<Session> Session::join(const Identity& identity, Rank rank, int 
              endpoint_info_limit);
     if (ranks == 1 && rendezvous.has(Rendezvous::alone)) return in_process({Bytes(info.begin(), info.end())}).front();
     const std::shared_ptr<Service> service = Service::get();
-    auto membership = std::make_shared<Membership>(service, rendezvous, rank, ranks, info, timeout, processes);
+    auto membership = std::make_shared<Membership>(service, rendezvous, rank, ranks, info, timeout, processes, here);
     if (!service->run([&] { membership->start(); })) fail(tuttiSystemError, "the process is ending");
     const auto is_news = [&] { return origin.session != nullptr && origin.session->news() != origin.news; };
     try {

@@ -20,6 +20,7 @@
 #include "base/os.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/fault.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/results.hpp"
@@ -35,21 +36,20 @@ struct SessionOrigin {
     std::size_t news = 0;
 };
 
-/// One rank's end of the control channel. Any thread may call it: work goes to the service thread, and what users
-/// wait for is under a lock of the membership's.
+/// One rank's end of the control channel. Any thread may call it: work goes to the service thread.
 class Session {
   public:
     /// Blocks until all ranks have joined.
     /// info: this rank's endpoint info, at most 1024 bytes. processes: process_id() by rank, 0 where it is not known
     /// yet; the wait ends if another session of this process hears that one of them died, even before it has arrived.
     /// origin: the wait also ends at any fault or death that this session hears of after origin.news, because a member
-    /// that has seen it will not come.
-    /// Throws tuttiTimeout, naming the missing ranks; tuttiInvalidUsage if two ranks have one number or ranks disagree
-    /// on how many there are; tuttiSystemError for sockets; tuttiInvalidArgument for a bad rank; tuttiRemoteError if a
-    /// rank dies before all have joined.
+    /// that has seen it will not come. here: the interface at which other hosts reach this rank; none: the best one.
+    /// Throws tuttiTimeout, naming the missing ranks; tuttiInvalidUsage if two ranks have one number or another number
+    /// of ranks; tuttiSystemError; tuttiInvalidArgument for a bad rank; tuttiRemoteError if a rank dies before that.
     static std::shared_ptr<Session> join(const Identity& identity, Rank rank, int ranks,
                                          std::span<const std::byte> info, std::chrono::milliseconds timeout,
-                                         std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {});
+                                         std::span<const std::uint64_t> processes = {}, SessionOrigin origin = {},
+                                         const bootstrap::Address& here = {});
 
     /// Sessions of ranks that are all in this process, without sockets: one for each of infos, which are by rank.
     static std::vector<std::shared_ptr<Session>> in_process(std::vector<std::vector<std::byte>> infos);

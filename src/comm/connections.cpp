@@ -92,8 +92,7 @@ RankPage* Connections::host_page() {
             if (info.process == mine.process)
                 *first_here_ = Arena::find(info.arena_key);
             else
-                *first_here_ = Arena::map(here_.arena->layout(),
-                                          session().fetch(first, info.arena_key, Clock::now() + time_to_map));
+                *first_here_ = arena_of(here_, first, Clock::now() + time_to_map);
         });
     }
     return *first_here_ ? &(*first_here_)->page() : nullptr;

@@ -23,7 +23,6 @@ bool are_addresses(std::span<const bootstrap::Address> addresses) {
 
 /// The first field with a value that no rank can have sent, for error texts; nullptr if there is none.
 const char* wrong_field(const Hello& h) {
-    constexpr std::uint64_t most_cache = std::uint64_t{1} << 50;
     if (!are_addresses(h.info.addresses)) return "its TCP addresses";
     if (h.gpu.device < -1 || h.gpu.blocks < 0 || h.gpu.shareable < 0 || h.gpu.shareable > 1 || h.gpu.multicast < 0 ||
         h.gpu.multicast > 1)
@@ -31,7 +30,7 @@ const char* wrong_field(const Hello& h) {
     if (h.fences > 1) return "whether it allows fences";
     if (h.faulty > 1) return "whether its links are faulty";
     if (h.zero_cta > 1) return "whether it asks for copy engines";
-    if (h.cache_bytes > most_cache || h.core_cache_bytes > most_cache) return "the size of its caches";
+    if (h.caches > INT32_MAX / 2) return "the number of its caches";
     if (h.threads < 1 || h.threads > collective_channels) return "the number of its threads";
     if (h.place < -1 || h.place > INT32_MAX) return "its place on its host";
     return nullptr;
@@ -71,8 +70,8 @@ Hello hello_from(std::span<const std::byte> info, Rank rank, Rank self) {
     Hello hello;
     if (!unpack(info, std::as_writable_bytes(std::span(&hello, 1))))
         fail(tuttiInvalidUsage, "rank %d uses another version of Tutti than rank %d", rank, self);
-    if (hello.info.version != TUTTI_VERSION_CODE)
-        fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.info.version, self,
+    if (hello.version != TUTTI_VERSION_CODE)
+        fail(tuttiInvalidUsage, "rank %d uses version %d of Tutti, rank %d version %d", rank, hello.version, self,
              TUTTI_VERSION_CODE);
     if (const char* const field = wrong_field(hello))
         fail(tuttiRemoteError, "rank %d: the endpoint info of rank %d can't be right: %s", self, rank, field);
@@ -119,8 +118,9 @@ bool Census::has_core_alone(Rank rank) const {
 }
 
 void Census::add(const Hello& h) {
-    if (infos.empty())
-        cache_bytes = h.cache_bytes, core_cache_bytes = h.core_cache_bytes, tuning = h.tuning, paths = h.paths;
+    if (infos.empty()) tuning = h.tuning, paths = h.paths;
+    if (h.caches > 0)
+        caches = {std::size_t{h.cache_kib} << 10, static_cast<int>(h.caches), std::size_t{h.core_cache_kib} << 10};
     if (h.tuning != tuning && other_tuning < 0) other_tuning = static_cast<Rank>(infos.size());
     if (h.paths != paths && other_paths < 0) other_paths = static_cast<Rank>(infos.size());
     if (h.zero_cta == 0 && other_policy < 0) other_policy = static_cast<Rank>(infos.size());

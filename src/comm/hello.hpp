@@ -9,6 +9,7 @@
 
 #include "base/similar_rows.hpp"
 #include "gpu/places.hpp"
+#include "plan/tuning.hpp"
 #include "topology/placement.hpp"
 #include "transport/transport.hpp"
 
@@ -32,17 +33,19 @@ struct Hello {
     EndpointInfo info;
     gpu::EndpointInfo gpu;
     Demands demands;
-    Cores cores;                     // that the rank may run on
-    std::uint64_t cache_bytes;       // largest_cache()
-    std::uint64_t core_cache_bytes;  // core_cache()
-    std::uint64_t tuning;            // Tuning::hash()
-    std::uint64_t paths;             // Tuning::hash_of_paths()
-    std::uint64_t memories;          // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
-    std::int64_t place;              // Seat::place
-    std::uint8_t fences;             // 1: allow_fences()
-    std::uint8_t faulty;             // 1: faults are injected into its links
-    std::uint8_t zero_cta;           // 1: Options::zero_cta
-    std::uint8_t threads;            // Options::threads
+    Cores cores;                   // that the rank may run on
+    std::uint32_t cache_kib;       // Caches::here() of the last rank; others have 0
+    std::uint32_t core_cache_kib;  // likewise
+    std::uint32_t caches;          // likewise
+    std::int32_t version;          // TUTTI_VERSION_CODE
+    std::uint64_t tuning;          // Tuning::hash()
+    std::uint64_t paths;           // Tuning::hash_of_paths()
+    std::uint64_t memories;        // NUMA nodes near its cores, a bit for each; 0: unknown, or it has one thread
+    std::int64_t place;            // Seat::place
+    std::uint8_t fences;           // 1: allow_fences()
+    std::uint8_t faulty;           // 1: faults are injected into its links
+    std::uint8_t zero_cta;         // 1: Options::zero_cta
+    std::uint8_t threads;          // Options::threads
     std::uint8_t unused[4];
 };
 
@@ -64,7 +67,8 @@ struct Census {
     std::map<std::uint64_t, std::uint64_t> memories;  // by host: those of all its ranks, as in Hello
     std::map<std::uint64_t, std::size_t> threads_on;  // by host: of all its ranks
     int threads = 0;                                  // the fewest of any rank
-    std::uint64_t cache_bytes = 0, core_cache_bytes = 0, tuning = 0, paths = 0;  // rank 0's
+    Caches caches;                                    // the last rank's: rank 0 has more to do when all join
+    std::uint64_t tuning = 0, paths = 0;              // rank 0's
     bool all_fence = true, any_faulty = false;
     Rank other_policy = -1;  // the first rank without Hello::zero_cta; -1: none
     Rank other_tuning = -1;  // the first rank whose tuning differs from rank 0's; -1: none

@@ -79,19 +79,25 @@ Demands demands_of(const Options& options, const UserAlgorithms& own) {
     return demands;
 }
 
-Hello make_hello(const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own, const Engine* engine,
-                 const Options& options) {
+/// tells_caches: for all ranks.
+Hello make_hello(bool tells_caches, const Arena& arena, const GpuSide* gpu, const UserAlgorithms& own,
+                 const Engine* engine, const Options& options) {
     static_assert(sizeof(Hello) + sizeof(Hello) / 64 + 8 <= bootstrap::endpoint_info_limit);  // packed, at worst
     Hello hello{};
+    hello.version = TUTTI_VERSION_CODE;
     hello.gpu = gpu != nullptr ? gpu->info() : gpu::EndpointInfo{};
-    hello.info = {host_id(), process_id(), arena.key(), getpid(), TUTTI_VERSION_CODE};
+    hello.info = {host_id(), process_id(), arena.key(), getpid(), arena.fd().get()};
     if (engine != nullptr) {
         hello.info.addresses = engine->addresses();
         hello.info.fabrics = fabrics_here(options.transport);
     }
     hello.fences = allow_fences();
-    hello.cache_bytes = largest_cache();
-    hello.core_cache_bytes = core_cache();
+    if (tells_caches) {
+        const Caches caches = Caches::here();
+        hello.cache_kib = static_cast<std::uint32_t>(caches.largest >> 10);
+        hello.core_cache_kib = static_cast<std::uint32_t>(caches.of_core >> 10);
+        hello.caches = static_cast<std::uint32_t>(caches.number);
+    }
     hello.tuning = Tuning::of_this_machine()->hash();
     hello.paths = Tuning::of_this_machine()->hash_of_paths();
     hello.demands = demands_of(options, own);
@@ -187,13 +193,16 @@ void tell_why(Session& session, const Error& why) {
 
 std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                                  std::span<const std::uint64_t> processes, SessionOrigin origin) {
+    allow_fences();  // before the process has its second thread: then the kernel waits 10 ms for all processors
+    if (rank == 0) open_rendezvous(identity);
     std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::shared_ptr<Arena> arena = make_arena(ranks, true, may_be_apart(identity, options));
     std::unique_ptr<GpuSide> gpu = options.device < 0 ? nullptr : std::make_unique<GpuSide>(options.device, ranks);
     std::shared_ptr<Engine> engine = make_engine(identity, options);
-    const Hello hello = make_hello(*arena, gpu.get(), *own, engine.get(), options);
+    const Hello hello = make_hello(rank == ranks - 1, *arena, gpu.get(), *own, engine.get(), options);
+    const bootstrap::Address here = engine == nullptr ? bootstrap::Address{} : engine->addresses().front();
     std::shared_ptr<Session> session =
-        Session::join(identity, rank, ranks, packed(hello), options.init_timeout, processes, origin);
+        Session::join(identity, rank, ranks, packed(hello), options.init_timeout, processes, origin, here);
     std::unique_ptr<Communicator> comm;
     try {
         session->offer(arena->key(), arena->fd());
@@ -249,8 +258,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(int ranks, c
     for (Rank rank = 0; rank < ranks; ++rank) {
         arenas.push_back(make_arena(ranks, false, demands_engine(options)));
         engines.push_back(demands_engine(options) ? open_engine({{bootstrap::Address::loopback()}}) : nullptr);
-        const Hello hello =
-            make_hello(*arenas.back(), gpus[static_cast<std::size_t>(rank)].get(), *own, engines.back().get(), options);
+        const Hello hello = make_hello(rank == ranks - 1, *arenas.back(), gpus[static_cast<std::size_t>(rank)].get(),
+                                       *own, engines.back().get(), options);
         infos.push_back(packed(hello));
     }
     std::vector<std::shared_ptr<Session>> sessions = Session::in_process(std::move(infos));
@@ -284,7 +293,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     }
     const std::uint64_t host = host_id();
     const auto here = std::ranges::count(told.seats, host, &Seat::host);
-    cache_share_ = cache_share(static_cast<int>(here));
+    cache_share_ = told.caches.share(static_cast<int>(here));
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
     waiting_.alone = waiting_.oversubscribed && told.has_core_alone(rank());
@@ -376,7 +385,7 @@ Platform Communicator::platform_of(const Census& told, int cores, std::span<cons
         if (std::ranges::count(used, to) == 0) used.push_back(to);
     }
     Platform platform = p2p ? gpu_platform(ranks(), budget)
-                            : host_platform(ranks(), cores, told.cache_bytes, told.core_cache_bytes, used, far_cores);
+                            : host_platform(ranks(), cores, told.caches.largest, told.caches.of_core, used, far_cores);
     if (!p2p) platform = spread(std::move(platform), hosts, shm_transport().cost());
     platform.stretch(round_trip());
     if (!p2p) take_common_path(platform, told);

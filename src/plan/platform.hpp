@@ -84,9 +84,9 @@ std::vector<int> cores_in_turn(int ranks, int cores);
 /// programs of all ranks.
 inline constexpr int most_to_all = 64;
 
-/// The platform of ranks on CPUs. cores: on which all of them together may run. cache_bytes, core_cache_bytes:
-/// largest_cache() and core_cache() of rank 0. far_cores: see Platform. used: the transports by which rank 0 reaches
-/// the others, each once. The cost is that of the slowest one, and what one of them can't do is done by none.
+/// The platform of ranks on CPUs. cores: on which all of them together may run. cache_bytes, core_cache_bytes: of the
+/// last rank's Caches. far_cores: see Platform. used: the transports by which rank 0 reaches the others, each once. The
+/// cost is that of the slowest one, and what one of them can't do is done by none.
 Platform host_platform(int ranks, int cores, std::size_t cache_bytes, std::size_t core_cache_bytes,
                        const std::vector<const Transport*>& used, bool far_cores = false);
 

@@ -106,8 +106,9 @@ std::vector<const Algorithm*> Tuner::capable_of(Collective c, Rank root) const {
     std::vector<const Algorithm*> capable;
     for (const Algorithm& a : algorithms())
         if (a.supports(c) && (!hosts || a.name != a.family)) capable.push_back(&a);
-    for (const Algorithm& a : compositions())
-        if (a.supports(c) && ((hosts && a.usual) || allowed_.names(c, a.name))) capable.push_back(&a);
+    if (hosts || !allowed_.text().empty())
+        for (const Algorithm& a : compositions())
+            if (a.supports(c) && ((hosts && a.usual) || allowed_.names(c, a.name))) capable.push_back(&a);
     if (own_)
         for (const Algorithm* a : own_->candidates(c, root)) capable.push_back(a);
     return capable;

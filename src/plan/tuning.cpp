@@ -87,63 +87,45 @@ std::string processor() {
     return "unknown processor";
 }
 
-struct Caches {
-    std::size_t largest = 0, of_core = 0;  // in bytes; 0 if the kernel knows none
-    int sharing = 0;                       // hardware threads that share the largest one; 0 as well
-};
-
-/// How many bits are set in the file's number of hexadecimal digits and commas; 0 if there is no such file.
+/// How many bits are set in a number of hexadecimal digits and commas.
 int threads_in(const std::string& map) {
-    std::ifstream file(map);
     int threads = 0;
-    for (char c = 0; file >> c;)
+    for (const char c : map)
         if (std::isxdigit(static_cast<unsigned char>(c)) != 0)
             threads += std::popcount(static_cast<unsigned>(std::stoi(std::string(1, c), nullptr, 16)));
     return threads;
 }
 
-/// Read once, from the kernel. (The processor itself may report more than a virtual machine has.)
-const Caches& caches() {
-    static const Caches found = [] {
-        Caches all;
-        for (int index = 0;; ++index) {
-            const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index%d/", index);
-            std::ifstream level_file(folder + "level");
-            int level = 0;
-            std::size_t size = 0;
-            char unit = 0;
-            if (!(level_file >> level)) return all;
-            std::ifstream size_file(folder + "size");
-            if (level < 1 || level > 4 || !(size_file >> size >> unit) || unit != 'K') continue;
-            if (size << 10 > all.largest) {
-                all.largest = size << 10;
-                all.sharing = threads_in(folder + "shared_cpu_map");
-            }
-            if (level == 2) all.of_core = std::max(all.of_core, size << 10);
-        }
-    }();
-    return found;
-}
-
 }  // namespace
 
-std::size_t core_cache() {
-    return caches().of_core > 0 ? caches().of_core : 1 << 20;
-}
-
-std::size_t largest_cache() {
-    return caches().largest > 0 ? caches().largest : 32 << 20;
-}
-
-std::size_t cache_share(int ranks) {
+Caches Caches::here() {
+    Caches all;
+    std::size_t largest = 0;
+    std::string sharing;  // the file that tells which hardware threads share one of the largest
+    for (int index = 0;; ++index) {
+        const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index%d/", index);
+        const std::string level = line_of(folder + "level"), size = line_of(folder + "size");
+        if (level.empty()) break;
+        std::size_t kib = 0;
+        const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), kib);
+        if (error != std::errc() || kib == 0 || kib > UINT32_MAX || std::string_view(end) != "K") continue;
+        if (level == "2") all.of_core = kib << 10;
+        if (kib << 10 <= largest) continue;
+        all.largest = largest = kib << 10;
+        sharing = folder + "shared_cpu_map";
+    }
     const int threads = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-    const int all = caches().sharing > 0 ? std::max(1, threads / caches().sharing) : 1;
-    return largest_cache() / static_cast<std::size_t>((ranks + all - 1) / all);
+    if (const int together = threads_in(line_of(sharing)); together > 0) all.number = std::max(1, threads / together);
+    return all;
+}
+
+std::size_t Caches::share(int ranks) const {
+    return largest / static_cast<std::size_t>((ranks + number - 1) / number);
 }
 
 std::string machine_name() {
     return text("%s, %ld cores, %zu KiB cache", processor().c_str(), sysconf(_SC_NPROCESSORS_ONLN),
-                largest_cache() / 1024);
+                Caches::here().largest / 1024);
 }
 
 void Tuning::add(Collective collective, const std::string& algorithm, const std::string& transport, int ranks,
@@ -260,8 +242,11 @@ void Tuning::write(const std::string& path) const {
 
 std::shared_ptr<const Tuning> Tuning::of_this_machine() {
     static const auto& instance = *new const std::shared_ptr<const Tuning>([] {
-        const std::string path = default_path();
         auto tuning = std::make_shared<Tuning>();
+        const std::string folder =
+            config().cache_directory + "/tutti";  // to name the machine takes longer than to look
+        if (config().tuning.empty() && access(folder.c_str(), F_OK) != 0) return tuning;
+        const std::string path = default_path();
         if (path.empty() || access(path.c_str(), F_OK) != 0) return tuning;
         try {
             *tuning = read(path);

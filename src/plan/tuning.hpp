@@ -86,13 +86,18 @@ class Tuning {
 /// The kind of this machine: processor, cores, cache. Measurements from another kind mean nothing here.
 std::string machine_name();
 
-/// Bytes of the largest cache; 32 MiB where the system does not say.
-std::size_t largest_cache();
+/// A machine's caches; as they are set here where the system does not say.
+struct Caches {
+    std::size_t largest = 32 << 20;  // bytes
+    int number = 1;                  // of caches of that size
+    std::size_t of_core = 1 << 20;   // bytes that a core has for itself (L2)
 
-/// Bytes that a rank has of it if `ranks` ranks run on this machine, spread evenly over all caches of that size.
-std::size_t cache_share(int ranks);
+    /// This machine's. Reads a dozen of the kernel's files. (The processor itself may report more than a virtual
+    /// machine has.)
+    static Caches here();
 
-/// Bytes of the cache that a core has for itself (L2); 1 MiB where the system does not say.
-std::size_t core_cache();
+    /// Bytes that a rank has of the largest ones if `ranks` ranks are spread over them evenly.
+    std::size_t share(int ranks) const;
+};
 
 }  // namespace tutti

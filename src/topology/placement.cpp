@@ -39,24 +39,14 @@ void note_memories(const Part& part, std::vector<int> nearest, std::map<int, std
     for (const Part& child : part.parts) note_memories(child, nearest, out);
 }
 
-std::string line_of(const std::string& path) {
-    std::string text = read_file(path);
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-}
-
 }  // namespace
 
 bool cores_are_alike(const std::string& system) {
-    try {
-        if (line_of(system + "/node/online") != "0" || line_of(system + "/cpu/smt/active") != "0") return false;
-        const std::string cache = system + "/cpu/cpu0/cache/index";
-        int last = 0;
-        while (access((cache + std::to_string(last + 1)).c_str(), F_OK) == 0) ++last;
-        return line_of(cache + std::to_string(last) + "/shared_cpu_list") == line_of(system + "/cpu/online");
-    } catch (const Error&) {
-        return false;
-    }
+    if (line_of(system + "/node/online") != "0" || line_of(system + "/cpu/smt/active") != "0") return false;
+    const std::string cache = system + "/cpu/cpu0/cache/index", online = line_of(system + "/cpu/online");
+    int last = 0;
+    while (access((cache + std::to_string(last + 1)).c_str(), F_OK) == 0) ++last;
+    return !online.empty() && line_of(cache + std::to_string(last) + "/shared_cpu_list") == online;
 }
 
 Seat seat_of_caller(const std::string& gpu_address) {

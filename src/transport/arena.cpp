@@ -1,8 +1,11 @@
 #include "transport/arena.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "base/by_key.hpp"
 #include "base/result.hpp"
@@ -13,6 +16,8 @@ namespace tutti {
 std::uint32_t first_message = 0;
 
 namespace {
+
+constexpr char label[] = "tutti-arena";
 
 ByKey<Arena>& arenas() {
     static auto* const all = new ByKey<Arena>;  // outlives every communicator, also those destroyed at exit
@@ -38,20 +43,39 @@ std::shared_ptr<Arena> Arena::make(const ArenaLayout& layout, bool shared) {
     ByKey<Arena>& all = arenas();  // first: the destructor needs it, and no memory
     std::shared_ptr<Arena> arena(new Arena(layout));
     if (shared) {
-        arena->fd_ = make_memfd("tutti-arena", layout.size());
+        arena->fd_ = make_memfd(label, layout.size());
         arena->mapping_ = Mapping::of(arena->fd_);
     } else {
         arena->mapping_ = Mapping::anonymous(layout.size());
     }
     if (first_message != 0) number_from(first_message, *arena, layout.ranks);
     random_bytes(&arena->key_, sizeof arena->key_);
+    arena->page().key = arena->key_;
     all.add(arena->key_, arena);
     return arena;
 }
 
 std::shared_ptr<Arena> Arena::map(const ArenaLayout& layout, const Fd& fd) {
+    return over(layout, Mapping::of(fd));
+}
+
+std::shared_ptr<Arena> Arena::map(const ArenaLayout& layout, pid_t process, int descriptor, std::uint64_t key) {
+    const std::string path = text("/proc/%d/fd/%d", process, descriptor);
+    // By now the number may be that of anything, and to open it could wait, or do something.
+    char name[64];
+    const ssize_t length = readlink(path.c_str(), name, sizeof name);
+    const std::string_view its(name, length < 0 ? 0 : static_cast<std::size_t>(length));
+    if (!its.starts_with(std::string("/memfd:") + label)) return nullptr;
+    const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    if (!fd) return nullptr;
+    Mapping mapping = Mapping::of(fd);
+    const bool right = mapping.size() >= page_bytes && reinterpret_cast<const RankPage*>(mapping.base())->key == key;
+    return right ? over(layout, std::move(mapping)) : nullptr;
+}
+
+std::shared_ptr<Arena> Arena::over(const ArenaLayout& layout, Mapping mapping) {
     std::shared_ptr<Arena> arena(new Arena(layout));
-    arena->mapping_ = Mapping::of(fd);
+    arena->mapping_ = std::move(mapping);
     if (arena->mapping_.size() < layout.size())
         fail(tuttiInternalError, "a peer's arena has %zu bytes, %zu were expected: do all ranks use the same version?",
              arena->mapping_.size(), layout.size());

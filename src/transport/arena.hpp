@@ -103,6 +103,9 @@ class Arena {
 
     /// Maps a peer's arena. Throws if it is smaller than the layout.
     static std::shared_ptr<Arena> map(const ArenaLayout& layout, const Fd& fd);
+    /// The same by the number of its descriptor in another process, which does nothing for it (/proc/PID/fd). nullptr if
+    /// the kernel does not allow that, or if the arena with that key is not there.
+    static std::shared_ptr<Arena> map(const ArenaLayout& layout, pid_t process, int descriptor, std::uint64_t key);
 
     /// Sets another slot length, in bytes, before any wire is made. All ranks derive the same one once they have met;
     /// any rank of this process may set it. Throws tuttiInvalidUsage if the arena was made without room for that.
@@ -133,6 +136,7 @@ class Arena {
 
   private:
     std::atomic<std::uint32_t>* credits_to_all(int channel) const;
+    static std::shared_ptr<Arena> over(const ArenaLayout& layout, Mapping mapping);
     explicit Arena(const ArenaLayout& layout) : ranks_(layout.ranks), slot_(layout.slot) {}
     int ranks_ = 0;
     std::atomic<std::size_t> slot_{0};

@@ -29,9 +29,9 @@ inline constexpr std::size_t most_nets = 4;
 struct EndpointInfo {
     std::uint64_t host;       // host_id()
     std::uint64_t process;    // process_id()
-    std::uint64_t arena_key;  // Arena::key(); peers find the arena in their process or fetch it through the session
+    std::uint64_t arena_key;  // Arena::key()
     std::int32_t pid;
-    std::int32_t version;  // TUTTI_VERSION_CODE
+    std::int32_t arena_descriptor;  // in that process; see arena_of()
     std::array<bootstrap::Address, most_rails> addresses =
         {};                                             // where it listens for data connections; unused ones are last
     std::array<std::uint64_t, most_nets> fabrics = {};  // fabrics_here(); only of ranks with an address
@@ -59,5 +59,9 @@ struct Neighbourhood {
     int sockets = 2;  // connections between two ranks
     Rank self() const { return session->rank(); }
 };
+
+/// The arena of a rank in another process of this host: mapped through /proc, or, where that is not allowed, through
+/// the session. Throws as Session::fetch() does.
+std::shared_ptr<Arena> arena_of(const Neighbourhood& from, Rank peer, Deadline deadline);
 
 }  // namespace tutti

@@ -56,6 +56,7 @@ struct RankPage {
     std::atomic<std::uint32_t> gates[most_windows];   // by window: the key under which peers may use its part
     SharedDecision decisions[most_shared_decisions];  // of a host's first rank: those of all its ranks, who write them
     CoreDistance core_distance;                       // in rank 0's page
+    std::uint64_t key;                                // Arena::key()
 };
 
 /// How many threads of the rank are inside steps that touch peers' memory.

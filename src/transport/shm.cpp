@@ -109,13 +109,18 @@ class ShmTransport : public Transport {
     bool carries_to_all() const override { return true; }
 
     std::unique_ptr<Link> connect(const Neighbourhood& from, Rank peer, Deadline deadline) const override {
-        const EndpointInfo info = from.infos[static_cast<std::size_t>(peer)];
-        Fd fd = from.session->fetch(peer, info.arena_key, deadline);
-        return std::make_unique<ShmLink>(from, Arena::map(from.arena->layout(), fd), peer);
+        return std::make_unique<ShmLink>(from, arena_of(from, peer, deadline), peer);
     }
 };
 
 }  // namespace
+
+std::shared_ptr<Arena> arena_of(const Neighbourhood& from, Rank peer, Deadline deadline) {
+    const EndpointInfo its = from.infos[static_cast<std::size_t>(peer)];
+    const ArenaLayout layout = from.arena->layout();
+    if (auto arena = Arena::map(layout, its.pid, its.arena_descriptor, its.arena_key)) return arena;
+    return Arena::map(layout, from.session->fetch(peer, its.arena_key, deadline));
+}
 
 const Transport& shm_transport() {
     static const auto* const instance = new ShmTransport;

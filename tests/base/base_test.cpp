@@ -87,6 +87,10 @@ TEST_CASE("a file is read whole, or named") {
     CHECK(boot_id.back() == '\n');
     CHECK(read_file("/proc/self/exe").size() > 100'000);
     CHECK(read_file("/dev/null").empty());
+    CHECK(line_of("/proc/sys/kernel/random/boot_id") + "\n" == boot_id);
+    CHECK(line_of("/proc/self/status").starts_with("Name:"));
+    CHECK(line_of("/does/not/exist").empty());
+    CHECK(line_of("/proc").empty());
     CHECK_THROWS_WITH(read_file("/does/not/exist"),
                       "the file /does/not/exist can't be read: No such file or directory");
     CHECK_THROWS_WITH(read_file("/proc"), "the file /proc can't be read: Is a directory");

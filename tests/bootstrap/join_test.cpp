@@ -62,6 +62,24 @@ TEST_CASE("wrong arguments are refused before anything is opened") {
     CHECK_THROWS_AS(Session::join(identity, 0, 1, std::vector<std::byte>(1025), 1s), Error);
 }
 
+TEST_CASE("ranks wait where rank 0 has opened the rendezvous before it joins, and are told if it gives up") {
+    const bool gives_up = GENERATE(false, true);
+    Rendezvous rendezvous;
+    rendezvous.flags = Rendezvous::rank0_opens | Rendezvous::one_host;
+    rendezvous.secret = bootstrap::Secret::random();
+    const Identity identity = rendezvous.identity();
+    open_rendezvous(identity);
+    open_rendezvous(identity);  // as joining does
+    std::string said = "nothing";
+    std::thread other([&] { said = join_error(identity, 1, 2, 20s); });
+    if (gives_up)
+        close_rendezvous(identity, "no GPU is free");
+    else
+        CHECK(join_error(identity, 0, 2, 20s) == "");
+    other.join();
+    CHECK((gives_up ? said.find("no GPU is free") != std::string::npos : said.empty()));
+}
+
 TEST_CASE("who waits at a rendezvous that is given up is told, and so is who comes late") {
     const Identity identity = Identity::create();
     std::string early;

@@ -9,14 +9,16 @@ namespace {
 
 Hello some_hello() {
     Hello h{};
-    h.info = {0x123456789abcdef0, 0x0fedcba987654321, 0x1122334455667788, 4711, TUTTI_VERSION_CODE};
+    h.info = {0x123456789abcdef0, 0x0fedcba987654321, 0x1122334455667788, 4711, 3};
     h.info.addresses[0] = bootstrap::Address::loopback();
     h.info.addresses[0].port = 40000;
     h.gpu.device = -1;
     h.cores.set(5);
     h.fences = 1;
-    h.cache_bytes = 32 << 20;
-    h.core_cache_bytes = 1 << 20;
+    h.version = TUTTI_VERSION_CODE;
+    h.cache_kib = 32 << 10;
+    h.core_cache_kib = 1 << 10;
+    h.caches = 1;
     h.tuning = 0x8877665544332211;
     h.paths = 0x1020304050607080;
     h.place = -1;
@@ -70,7 +72,7 @@ TEST_CASE("what no rank can have packed is refused, wherever it is cut or change
 TEST_CASE("a rank of an older or a newer version is refused by both versions' names") {
     for (const int version : {TUTTI_VERSION_CODE - 1, TUTTI_VERSION_CODE + 1}) {
         Hello hello = some_hello();
-        hello.info.version = version;
+        hello.version = version;
         std::string said;
         try {
             hello_from(packed(hello), 1, 0);

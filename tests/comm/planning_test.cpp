@@ -1,4 +1,8 @@
 // Planning of calls, and the costs of communicators with many ranks.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -238,4 +242,28 @@ TEST_CASE("an arena's slots are as long as its owner or a peer of its process sa
     const std::shared_ptr<Arena> near = Arena::make(3, true);
     CHECK_THROWS_AS(near->use_slots_of(far_slot_bytes_for(3)), Error);
     CHECK_THROWS_AS(Arena::map(arena->layout(), near->fd()), Error);
+}
+
+TEST_CASE("another process maps an arena by its descriptor's number, and nothing else that has such a number") {
+    const std::shared_ptr<Arena> arena = Arena::make(3, true);
+    arena->page().freed.store(4711);
+    const int descriptor = arena->fd().get();
+    const auto in_child = [&](int number, std::uint64_t key) {
+        const pid_t child = fork();
+        if (child == 0) {
+            const std::shared_ptr<Arena> mapped = Arena::map(arena->layout(), getppid(), number, key);
+            _exit(mapped == nullptr ? 1 : mapped->page().freed.load() == 4711 ? 0 : 2);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    };
+    CHECK(in_child(descriptor, arena->key()) == 0);
+    CHECK(in_child(descriptor, arena->key() + 1) == 1);
+    int pipes[2] = {};
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    const Fd reads(pipes[0]), writes(pipes[1]);
+    CHECK(in_child(reads.get(), arena->key()) == 1);  // to open one for reading may wait
+    CHECK(in_child(-1, arena->key()) == 1);
+    CHECK(in_child(100'000, arena->key()) == 1);
 }

@@ -16,7 +16,7 @@ FUZZ_TARGET(endpoint_info) {
     const bool read = fuzz::accepts([&] {
         for (Rank r = 0; r < ranks; ++r) {
             Hello plain{};
-            plain.info.version = TUTTI_VERSION_CODE;
+            plain.version = TUTTI_VERSION_CODE;
             plain.gpu.device = -1;
             plain.threads = 1;
             const auto fields = std::as_writable_bytes(std::span(&plain, 1));
@@ -52,7 +52,8 @@ FUZZ_TARGET(endpoint_info) {
         const gpu::Budget budget = gpu::budget_of(places);
         if (places.any_on_gpu()) gpu_platform(ranks, budget);
     });
-    Platform host = host_platform(ranks, 4, hellos[0].cache_bytes, hellos[0].core_cache_bytes, {&shm_transport()});
+    TUTTI_ASSERT(told.caches.share(ranks) <= told.caches.largest);
+    Platform host = host_platform(ranks, 4, told.caches.largest, told.caches.of_core, {&shm_transport()});
     host.share_among(told.threads, told.all_memories());
     TUTTI_ASSERT(host.rates.threads >= 1 && host.rates.streams >= ranks);
     TUTTI_ASSERT(spread(host, hosts, shm_transport().cost()).ranks == ranks);

@@ -22,7 +22,7 @@ class DirectWorld {
     using Prepare = std::function<void(EmulatedGpus&)>;
     explicit DirectWorld(
         std::vector<int> devices, const Prepare& prepare = [](EmulatedGpus&) {},
-        const verbs::Library& (*library)() = harness::fake_library) {
+        const verbs::Library* (*library)() = harness::fake_library) {
         fake_verbs().late = true;
         verbs::net_here().use(library);
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -121,7 +121,7 @@ TEST_CASE("GPUDirect: where something is missing, slots are in host memory, and 
     struct Lack {
         const char* what;
         DirectWorld::Prepare prepare;
-        const verbs::Library& (*library)() = harness::fake_library;
+        const verbs::Library* (*library)() = harness::fake_library;
         bool sends = false;  // from GPU memory all the same
     };
     for (const Lack& lack :

@@ -31,7 +31,7 @@ Places places_of(const std::vector<Somebody>& ranks, std::string_view only = "")
     SimilarRows<EndpointInfo> infos;
     SimilarRows<gpu::EndpointInfo> gpus;
     for (const Somebody& r : ranks) {
-        infos.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .version = 0});
+        infos.push_back({.host = r.host, .process = r.process, .arena_key = 0, .pid = 0, .arena_descriptor = -1});
         gpu::EndpointInfo info;
         if (r.device >= 0) {
             info.device = 0;  // in its process

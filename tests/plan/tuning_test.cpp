@@ -123,11 +123,13 @@ TEST_CASE("files that are stale, foreign or broken are refused with the reason")
 }
 
 TEST_CASE("a rank's share of the largest cache is all of it for one rank, and less the more ranks share it") {
-    CHECK(cache_share(1) == largest_cache());
-    for (int ranks = 2; ranks <= 1024; ranks *= 2) {
-        CAPTURE(ranks);
-        CHECK(cache_share(ranks) <= cache_share(ranks / 2));
-        CHECK((cache_share(ranks) + 1) * static_cast<std::size_t>(ranks) > largest_cache());
-    }
-    CHECK(cache_share(1024) < largest_cache());
+    const Caches one{.largest = 8 << 20}, four{.largest = 32 << 20, .number = 4};
+    CHECK(one.share(1) == 8 << 20);
+    CHECK(one.share(8) == 1 << 20);
+    CHECK(four.share(4) == 32 << 20);
+    CHECK(four.share(5) == 16 << 20);  // two have one together
+    CHECK(four.share(64) == 2 << 20);
+    const Caches here = Caches::here();
+    CHECK(here.largest >= here.of_core);
+    CHECK(here.number >= 1);
 }

@@ -610,18 +610,18 @@ void land() {
         std::memcpy(under_way.front().to, under_way.front().body.data(), under_way.front().body.size());
 }
 
-const verbs::Library& fake_library() {
+const verbs::Library* fake_library() {
     static const verbs::Library library = make_library();
-    return library;
+    return &library;
 }
 
-const verbs::Library& old_fake_library() {
+const verbs::Library* old_fake_library() {
     static const verbs::Library library = [] {
         verbs::Library old = make_library();
         old.reg_dmabuf_mr = nullptr;
         return old;
     }();
-    return library;
+    return &library;
 }
 
 }  // namespace tutti::harness

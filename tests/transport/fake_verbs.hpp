@@ -57,9 +57,9 @@ struct FakeVerbsReset {
     ~FakeVerbsReset() { fake_verbs() = {}; }
 };
 
-const verbs::Library& fake_library();
+const verbs::Library* fake_library();
 /// That of older machines, which knows no GPU memory.
-const verbs::Library& old_fake_library();
+const verbs::Library* old_fake_library();
 
 /// What a queue pair was told before it could send.
 struct FakeConnection {

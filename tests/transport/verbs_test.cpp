@@ -93,9 +93,12 @@ TEST_CASE("no port to use is a reason that names each") {
     REQUIRE(has(absence({}), "subnet manager"));
     fake_verbs().adapters = 0;
     REQUIRE(has(absence({}), "no InfiniBand or RoCE adapter"));
-    verbs::Net broken([]() -> const verbs::Library& { fail(tuttiSystemError, "no library"); }, {});
+    verbs::Net broken([]() -> const verbs::Library* { fail(tuttiSystemError, "no library"); }, {});
     REQUIRE(broken.fabric() == 0);
     REQUIRE(broken.absence() == "no library");
+    verbs::Net nothing([]() -> const verbs::Library* { return nullptr; }, {});
+    REQUIRE(nothing.fabric() == 0);
+    REQUIRE(has(nothing.absence(), "no InfiniBand or RoCE adapter"));
 }
 
 TEST_CASE("messages are written to their slots, with and without data in the requests") {

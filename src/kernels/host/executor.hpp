@@ -37,7 +37,7 @@ class HostExecution {
   public:
     /// connect(peer, channel, sends) gives the ends of a connection, which must outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
-    /// cache_share: what this rank has of the largest cache, in bytes (plan/tuning.hpp).
+    /// cache_share: what this rank has of the largest cache, in bytes (Caches::share()).
     HostExecution(BoundProgram bound, RankPage& page, int most_channels, std::size_t cache_share, Connect connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;

@@ -45,8 +45,8 @@ struct Library {
 template <class T>
 using Owned = std::unique_ptr<T, int (*)(T*)>;
 
-/// Opens this machine's libibverbs at the first call; it stays open. Any thread may call it. Throws tuttiSystemError
-/// that says what is missing.
-const Library& load_library();
+/// Opens this machine's libibverbs at the first call; it stays open. nullptr if the kernel knows no adapters
+/// (no /sys/class/infiniband). Any thread may call it. Throws tuttiSystemError that says what is missing.
+const Library* load_library();
 
 }  // namespace tutti::verbs

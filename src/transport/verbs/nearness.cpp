@@ -4,17 +4,11 @@
 #include <charconv>
 #include <climits>
 #include <cstdlib>
-#include <fstream>
+
+#include "base/os.hpp"
 
 namespace tutti::verbs {
 namespace {
-
-std::string line_of(const std::string& file) {
-    std::ifstream stream(file);
-    std::string line;
-    std::getline(stream, line);
-    return line;
-}
 
 /// Parses "0-3,8" as 0, 1, 2, 3, 8. Stops at the first item that is not a number or a range.
 std::vector<int> numbers_in(const std::string& list) {

@@ -21,8 +21,10 @@ const std::vector<Port>& Net::ports() {
     try {
         if (wish_.none)
             why_ = "NCCL_IB_DISABLE forbids it";
+        else if (const Library* const library = load_(); library == nullptr)
+            why_ = "no InfiniBand or RoCE adapter is here";
         else
-            found = find_ports(load_(), wish_, why_);
+            found = find_ports(*library, wish_, why_);
     } catch (const Error& error) {
         if (error.code() != tuttiSystemError) throw;
         why_ = error.what();
@@ -113,7 +115,7 @@ std::unique_ptr<net::NetEndpoint> Net::detour(Rank self, Rank peer, const net::L
     return std::make_unique<Rails>(good.empty() ? active : good, wish_.queue_pairs, self, peer, memory, silence_limit);
 }
 
-void Net::use(const Library& (*load)()) {
+void Net::use(const Library* (*load)()) {
     const std::lock_guard lock(mutex_);
     load_ = load;
     ports_.reset();

@@ -13,8 +13,9 @@ namespace tutti::verbs {
 /// One for the process. Any thread may call it; mutex_ guards the list of ports.
 class Net : public net::Net {
   public:
-    /// load: returns the library, or throws tuttiSystemError. Called when the ports are first needed.
-    Net(const Library& (*load)(), Wish wish) : wish_(std::move(wish)), load_(load) {}
+    /// load: returns the library, or nullptr if there is no adapter, or throws tuttiSystemError. Called when the ports
+    /// are first needed.
+    Net(const Library* (*load)(), Wish wish) : wish_(std::move(wish)), load_(load) {}
 
     std::string_view name() const override { return "verbs"; }
     std::uint64_t fabric() override;
@@ -28,7 +29,7 @@ class Net : public net::Net {
                                              std::chrono::milliseconds silence_limit, std::uint64_t& broken) override;
 
     /// For tests: forgets the ports, and looks for them with this library from now on.
-    void use(const Library& (*load)());
+    void use(const Library* (*load)());
 
   private:
     const std::vector<Port>& ports();
@@ -36,7 +37,7 @@ class Net : public net::Net {
 
     const Wish wish_;
     std::mutex mutex_;  // guards what follows
-    const Library& (*load_)();
+    const Library* (*load_)();
     std::optional<std::vector<Port>> ports_;  // once looked for
     std::uint64_t process_ = 0;               // the process that found ports_
     std::string why_;                         // why there are no ports, or why some are left out
