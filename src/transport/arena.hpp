@@ -103,8 +103,8 @@ class Arena {
 
     /// Maps a peer's arena. Throws if it is smaller than the layout.
     static std::shared_ptr<Arena> map(const ArenaLayout& layout, const Fd& fd);
-    /// The same by the number of its descriptor in another process, which does nothing for it (/proc/PID/fd). nullptr if
-    /// the kernel does not allow that, or if the arena with that key is not there.
+    /// The same by the number of its descriptor in another process, which does nothing for it (/proc/PID/fd). nullptr
+    /// if the kernel does not allow that, or if the arena with that key is not there.
     static std::shared_ptr<Arena> map(const ArenaLayout& layout, pid_t process, int descriptor, std::uint64_t key);
 
     /// Sets another slot length, in bytes, before any wire is made. All ranks derive the same one once they have met;
