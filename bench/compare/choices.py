@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """The tuner's choices beside every algorithm, among processes of this machine that are bound to its cores in turn: the
 library runs with each algorithm forced (TUTTI_ALGO), in turns, several rounds. Prints a table for each collective and
-number of processes, with the choice marked and its time over that of the best; writes JSON. --tuned: first the
-library gets measurements to choose by."""
+number of processes, with the choice marked and its time over that of the best; writes JSON. The best is the algorithm
+over which the choice takes longest, by the median of the rounds' ratios: times of one round are seconds apart, and a
+virtual machine's cores are near each other in some rounds and far in others. --tuned: first the library gets
+measurements to choose by."""
 import argparse
+import operator
 import os
 import pathlib
 import re
@@ -29,7 +32,7 @@ def arguments():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="Tutti's build directory (build)")
     parser.add_argument("--op", nargs="+", default=OPS, choices=OPS, help="collectives (all five)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 6, 7, 8], help="numbers of processes")
-    parser.add_argument("--rounds", type=int, default=3, help="how often all is measured (3)")
+    parser.add_argument("--rounds", type=int, default=9, help="how often all is measured (9)")
     parser.add_argument("--seconds", type=float, default=0.04, help="of each size, about (0.04)")
     parser.add_argument("--tuned", action="store_true", help="let the tuner have measured this machine before")
     parser.add_argument("--out", type=pathlib.Path, help="where JSON goes (BUILD/bench/compare/choices.json)")
@@ -79,12 +82,13 @@ def table(op, ranks, rows):
     for size in SIZES:
         here = {row["algorithm"]: row for row in rows if row["bytes"] == size}
         cells = "".join(f"{figure(here[n]['us']) + ('*' if here[n]['chosen'] else ' '):>17}" for n in names)
-        lines.append(f"{named(size):>10}{cells}{over_best(here.values()):>11.2f}")
+        lines.append(f"{named(size):>10}{cells}{over_best(list(here.values())):>11.2f}")
     return lines
 
 
 def over_best(rows):
-    return next(row["us"] for row in rows if row["chosen"]) / min(row["us"] for row in rows)
+    chosen = next(row["rounds"] for row in rows if row["chosen"])
+    return max(statistics.median(map(operator.truediv, chosen, row["rounds"])) for row in rows)
 
 
 def main():

@@ -143,7 +143,7 @@ class Communicator {
     } last_;
     std::map<int, std::uint64_t> scalars_;    // by queue: the premultiplier of the operation under way
     std::unique_ptr<HostExecution> on_host_;  // made by the first start_on_host()
-    unsigned told_of_multicast_ = 0;  // a bit for each collective and answer
+    unsigned told_of_multicast_ = 0;          // a bit for each collective and answer
     bool suspended_ = false, links_all_for_texts_ = false;
 };
 

@@ -2,6 +2,7 @@
 // is live (data flow, backwards); intervals of the text that don't overlap share one (linear scan: Poletto and Sarkar,
 // 1999). A thread's registers then fit in a cache.
 #include <algorithm>
+#include <bit>
 #include <queue>
 
 #include "ptx_code.hpp"
@@ -16,6 +17,13 @@ bool get(const Bits& bits, std::size_t i) {
 }
 void set(Bits& bits, std::size_t i) {
     bits[i / 64] |= std::uint64_t{1} << i % 64;
+}
+
+template <class Work>
+void each(const Bits& bits, Work work) {
+    for (std::size_t w = 0; w < bits.size(); ++w)
+        for (std::uint64_t left = bits[w]; left != 0; left &= left - 1)
+            work(64 * w + static_cast<std::size_t>(std::countr_zero(left)));
 }
 
 /// Instructions of which only the first is jumped to, and only the last jumps.
@@ -78,18 +86,23 @@ void find_live(const Function& f, std::vector<Straight>& parts, unsigned used) {
             visit(f.code[i], read, [&](std::size_t r) { guarded ? read(r) : set(s.written, r); });
         }
     }
-    for (bool changed = true; changed;) {
+    std::vector<char> changes(parts.size(), 1);  // whether live_in changed when it was last looked at
+    for (bool changed = true, first = true; changed; first = false) {
         changed = false;
         for (std::size_t at = parts.size(); at-- > 0;) {
             Straight& s = parts[at];
+            const bool same = std::ranges::none_of(s.followers, [&](std::size_t next) { return changes[next] != 0; });
+            changes[at] = 0;
+            if (same && !first) continue;
             for (std::size_t w = 0; w < words; ++w) {
                 std::uint64_t out = 0;
                 for (const std::size_t next : s.followers) out |= parts[next].live_in[w];
                 const std::uint64_t in = s.read[w] | (out & ~s.written[w]);
-                changed |= in != s.live_in[w];
+                changes[at] |= in != s.live_in[w];
                 s.live_out[w] = out;
                 s.live_in[w] = in;
             }
+            changed |= changes[at] != 0;
         }
     }
 }
@@ -103,10 +116,8 @@ void assign_registers(Function& function, unsigned used) {
     // An instruction reads before it writes: at 2 i and 2 i + 1.
     std::vector<Interval> intervals(used);
     for (const Straight& s : parts) {
-        for (std::size_t r = 0; r < used; ++r) {
-            if (get(s.live_in, r)) intervals[r].cover(2 * s.begin);
-            if (get(s.live_out, r)) intervals[r].cover(2 * s.end - 1);
-        }
+        each(s.live_in, [&](std::size_t r) { intervals[r].cover(2 * s.begin); });
+        each(s.live_out, [&](std::size_t r) { intervals[r].cover(2 * s.end - 1); });
         for (std::size_t i = s.begin; i < s.end; ++i) {
             const bool guarded = function.code[i].guard >= 0;
             visit(

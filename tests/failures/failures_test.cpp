@@ -41,7 +41,7 @@ TEST_CASE("no memory in the background, for one rank or for all in a process lea
 }
 
 TEST_CASE("a communicator for which there was no memory to be shrunk or suspended leaves nothing behind") {
-    walk_through(operations({"shrink", "suspend and resume"}), {Way::shm, 2, Kind::memory, When::new_place, 4});
+    walk_through(operations({"shrink", "suspend and resume"}), {Way::shm, 2, Kind::memory, When::new_place, 3});
 }
 
 TEST_CASE("no descriptor, no room for a map and no thread are errors that say so, and leave nothing behind") {
@@ -72,7 +72,7 @@ TEST_CASE("a disk that is full or fails loses no checkpoint and no file of tutti
 }
 
 TEST_CASE("no memory for a checkpoint is an error that says so, and leaves nothing behind") {
-    walk_through(operations({"a checkpoint"}), {Way::local, 2, Kind::memory, When::new_place, 3});
+    walk_through(operations({"a checkpoint"}), {Way::local, 2, Kind::memory, When::new_place, 2});
 }
 
 TEST_CASE("no memory for parameter servers is an error that says so, and leaves nothing behind") {
