@@ -3,8 +3,9 @@
 library runs with each algorithm forced (TUTTI_ALGO), in turns, several rounds. Prints a table for each collective and
 number of processes, with the choice marked and its time over that of the best; writes JSON. The best is the algorithm
 over which the choice takes longest, by the median of the rounds' ratios: times of one round are seconds apart, and a
-virtual machine's cores are near each other in some rounds and far in others. --tuned: first the library gets
-measurements to choose by."""
+virtual machine's cores are near each other in some rounds and far in others. Algorithms with the same programs, as many
+have among 2 ranks, count as one. The last line also has what whoever measures before gets: the choice by every other
+round, judged by the rest. --tuned: first the library gets measurements to choose by."""
 import argparse
 import operator
 import os
@@ -86,14 +87,28 @@ def table(op, ranks, rows):
     return lines
 
 
+def over(one, rows, part=slice(None)):
+    """Its time over that of the best, by some of the rounds."""
+    return max(statistics.median(map(operator.truediv, one["rounds"][part], row["rounds"][part])) for row in rows)
+
+
 def over_best(rows):
-    chosen = next(row["rounds"] for row in rows if row["chosen"])
-    return max(statistics.median(map(operator.truediv, chosen, row["rounds"])) for row in rows)
+    return over(next(row for row in rows if row["chosen"]), rows)
+
+
+def over_best_if_measured(rows):
+    best = min(rows, key=lambda row: statistics.median(row["rounds"][::2]))
+    return over(best, rows, slice(1, None, 2)) if len(best["rounds"]) > 1 else 1
+
+
+def programs(build, op, ranks, name):
+    command = [build / "tools" / "tutti-plan", "show", "--op", op, "--ranks", str(ranks), "--algo", name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def main():
     options = arguments()
-    build, rows, over, tuning = options.build.resolve(), [], [], "none"
+    build, rows, ratios, measured_before, tuning = options.build.resolve(), [], [], [], "none"
     if not (build / "tools" / "tutti-plan").exists():
         sys.exit(f"choices.py: {build} has no tools/tutti-plan; build it first: ninja -C {build}")
     about = measuring.surroundings(build)
@@ -106,15 +121,22 @@ def main():
             for ranks in options.ranks:
                 choices = {size: chosen(build, op, ranks, size, tuning) for size in SIZES}
                 names = list(dict.fromkeys([*candidates(build, op, ranks), *choices.values()]))
-                times = measured(build, op, ranks, names, options)
+                shown = {name: programs(build, op, ranks, name) for name in names}
+                first = {its: name for name, its in reversed(shown.items())}  # with these programs
+                choices = {size: first[shown[name]] for size, name in choices.items()}
+                times = measured(build, op, ranks, [name for name in names if first[shown[name]] == name], options)
                 here = [{"op": op, "ranks": ranks, "bytes": size, "algorithm": name, "us": statistics.median(rounds),
                          "rounds": rounds, "chosen": choices[size] == name} for (size, name), rounds in times.items()]
-                over += [over_best([row for row in here if row["bytes"] == size]) for size in SIZES]
+                for size in SIZES:
+                    cell = [row for row in here if row["bytes"] == size]
+                    ratios.append(over_best(cell))
+                    measured_before.append(over_best_if_measured(cell))
                 rows += here
                 print("\n".join(table(op, ranks, here)), flush=True)
-    print(f"\nchoice over best algorithm: median {statistics.median(over):.2f}, mean "
-          f"{statistics.geometric_mean(over):.3f}, largest {max(over):.2f}, "
-          f"at most 1.1 at {sum(o <= 1.1 for o in over)} of {len(over)}")
+    print(f"\nchoice over best algorithm: median {statistics.median(ratios):.2f}, mean "
+          f"{statistics.geometric_mean(ratios):.3f}, largest {max(ratios):.2f}, "
+          f"at most 1.1 at {sum(r <= 1.1 for r in ratios)} of {len(ratios)}; of a choice by measurements of a moment "
+          f"before at {sum(r <= 1.1 for r in measured_before)}")
     out = options.out or build / "bench" / "compare" / "choices.json"
     measuring.write(out, about | {"tuning": "by tutti-tune, just before" if options.tuned else "none", "rows": rows})
     print(f"raw figures: {out}")
