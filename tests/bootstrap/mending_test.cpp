@@ -12,7 +12,8 @@
 namespace tutti::test {
 namespace {
 
-/// Resets connections of this process again and again while it lives.
+/// Resets connections of this process again and again while it lives; not sooner than they are made again, which takes
+/// longer under a sanitizer.
 class Resets {
   public:
     explicit Resets(unsigned one_in)
@@ -20,7 +21,7 @@ class Resets {
               std::mt19937 random(harness::seed());
               while (!over_) {
                   count_ += harness::reset_connections([&] { return random() % one_in == 0; });
-                  std::this_thread::sleep_for(3ms);
+                  std::this_thread::sleep_for(harness::sanitized ? 20ms : 3ms);
               }
           }) {}
     ~Resets() { stop(); }
