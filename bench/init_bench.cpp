@@ -187,7 +187,6 @@ Identity meeting_point() {
 bool run(int ranks, int per_host, bool calls, std::span<Account> reports) {
     Board& board = *shared<Board>(1);
     if (ranks > per_host) setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
-    setenv("TUTTI_HOSTID", "host 0", 1);  // where they meet is on rank 0's host
     const Identity identity = meeting_point();
     std::fflush(stdout);
     std::set<pid_t> alive;

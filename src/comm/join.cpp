@@ -193,7 +193,7 @@ void tell_why(Session& session, const Error& why) {
 
 std::unique_ptr<Communicator> Communicator::meet(const Identity& identity, Rank rank, int ranks, const Options& options,
                                                  std::span<const std::uint64_t> processes, SessionOrigin origin) {
-    allow_fences();  // before the process has its second thread: then the kernel waits 10 ms for all processors
+    allow_fences();  // first: once the process has a second thread, the kernel waits 10 ms for all processors
     if (rank == 0) open_rendezvous(identity);
     std::shared_ptr<const UserAlgorithms> own = load_programs(options.programs, ranks);
     std::shared_ptr<Arena> arena = make_arena(ranks, true, may_be_apart(identity, options));
