@@ -130,7 +130,7 @@ class Bench {
                     c.sources,
                     &to_,
                     1};
-        r.streaming = c.streaming;
+        if (c.streaming) r.streaming = r.fetching = 0xffff;
         return r;
     }
 

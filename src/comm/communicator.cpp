@@ -81,7 +81,7 @@ Executable Communicator::prepare(BoundProgram bound, bool pair) {
         if (sends && waiting_.oversubscribed) c.sender->keep_slots_hot();
         return c;
     };
-    return {std::make_unique<HostExecution>(std::move(bound), connections_.page(), collective_channels, cache_share_,
+    return {std::make_unique<HostExecution>(std::move(bound), connections_.page(), collective_channels, caches_,
                                             connect),
             nullptr};
 }
@@ -133,7 +133,7 @@ HostExecution& Communicator::start_on_host(const Operation& o) {
         BoundProgram bound =
             BoundProgram::bind(direct.make({o.collective, rank(), ranks(), 0, {}}), direct.pull_safe, direct.push_safe);
         on_host_ = std::make_unique<HostExecution>(
-            std::move(bound), connections_.page(), 1, cache_share_,
+            std::move(bound), connections_.page(), 1, caches_,
             [this](BoundProgram::Peer peer, int channel, bool) { return connections_.connection(peer.rank, channel); });
     }
     const Program& program = on_host_->program();

@@ -131,7 +131,7 @@ class Communicator {
     Windows windows_;
     CallComparison comparison_;
     Waiting waiting_;
-    std::size_t cache_share_ = SIZE_MAX;  // see Caches::share()
+    CacheShare caches_;
     std::shared_ptr<TicketLock> ticket_lock_ = std::make_shared<TicketLock>();
     std::uint64_t exchanges_ = 0;
     std::unique_ptr<Crew> crew_;

@@ -293,7 +293,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     }
     const std::uint64_t host = host_id();
     const auto here = std::ranges::count(told.seats, host, &Seat::host);
-    cache_share_ = told.caches.share(static_cast<int>(here));
+    caches_.bytes = told.caches.share(static_cast<int>(here));
     waiting_.all_fence = told.all_fence;
     waiting_.oversubscribed = static_cast<std::size_t>(here) > told.cores[host].count();
     waiting_.alone = waiting_.oversubscribed && told.has_core_alone(rank());
@@ -322,6 +322,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
         connections_.engine()->ask([this] { return gpu_->busy(); });
     }
     const bool far_cores = !waiting_.oversubscribed && cores_are_far(connections_);
+    caches_.apart = far_cores;
     std::size_t all_cores = 0;  // of all hosts, so that all ranks decide alike
     for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =

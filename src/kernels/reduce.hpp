@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "base/types.hpp"
@@ -19,8 +20,15 @@ struct Reduction {
     int scaled_source = -1;                // this source is first multiplied by *scalar and rounded; -1 if none
     const void* scalar = nullptr;          // one element of type
     int divide_by = 0;                     // the result is divided by this; 0 if it is not divided
-    bool streaming = false;  // the sinks will not be read soon: use non-temporal stores where these are faster
+    std::uint16_t streaming = 0;           // bit(m): this core will not read sink m soon: stores bypass its caches
+    std::uint16_t fetching = 0;            // bit(k): source k is in none of its caches: it is fetched ahead
 
+    /// Of the sink or source of that number; 0 beyond the 16th.
+    static std::uint16_t bit(std::ptrdiff_t number) {
+        return static_cast<std::uint16_t>(number < 16 ? 1 << number : 0);
+    }
+
+    bool bypasses() const { return (streaming | fetching) != 0; }
     bool copies() const { return source_count == 1 && scaled_source < 0 && divide_by == 0; }
 };
 

@@ -28,43 +28,9 @@
 #include "base/types.hpp"
 #include "transport/call.hpp"
 #include "transport/exchange.hpp"
+#include "transport/places.hpp"
 
 namespace tutti {
-
-inline constexpr std::uint32_t fifo_depth =
-    16;  // messages in flight at most; enough that writers of short ones rarely read credits
-inline constexpr std::uint16_t depth_to_all =
-    64;  // the same, of messages to all: their writer often waits for nobody, so ranks that share cores switch less
-inline constexpr std::uint32_t slot_depth = 4;  // of these, the ones that can lie in slots of their own
-inline constexpr std::size_t slot_bytes = 256 * 1024;
-inline constexpr std::size_t longest_slot_bytes = 2 * 1024 * 1024;  // on long paths
-constexpr std::size_t slot_stride_of(std::size_t slot) {
-    return slot + 4096 + 64;  // so that slots do not compete for the same cache sets
-}
-inline constexpr std::size_t slot_stride = slot_stride_of(slot_bytes);
-
-/// Where messages of a length lie in slots: message n in slot n % slot_depth. A slot has room for several short ones,
-/// so more than slot_depth of them can be under way. That also makes them faster: what one core has just read costs
-/// another one more to write again. Between far cores, messages that take turns in 256 KiB take two thirds of the time
-/// that they take in 128 (docs/performance-cpu.md).
-struct SlotPlaces {
-    std::uint32_t count = slot_depth;  // messages in a row that do not overlap; a power of two
-    std::size_t bytes = 0;             // from one to the next in a slot
-
-    friend bool operator==(const SlotPlaces&, const SlotPlaces&) = default;
-    /// From the first slot on. stride: from one slot to the next, in bytes.
-    std::size_t offset_of(std::uint32_t message, std::size_t stride) const {
-        return message % slot_depth * stride + (message & (count - 1)) / slot_depth * bytes;
-    }
-};
-
-inline constexpr std::size_t least_place = 1024;
-/// bytes: of the longest message. depth: messages in flight at most.
-constexpr SlotPlaces places_for(std::size_t bytes, std::size_t stride, std::uint32_t depth) {
-    std::uint32_t count = depth;
-    while (count > slot_depth && bytes * count > stride) count /= 2;
-    return {count, count == slot_depth ? 0 : std::max(std::bit_ceil(bytes), least_place)};
-}
 
 inline constexpr std::size_t inline_bytes = 48;
 inline constexpr std::size_t reference_bytes = 16 * 1024;  // below this an acknowledgement costs more than a copy
@@ -236,6 +202,9 @@ class alignas(64) Sender {
         if (released_ == next_) first_placed_ = next_;
     }
 
+    /// Whether place() has put the next message into an Exchange.
+    bool exchanges() const { return exchanges_; }
+
     /// From now on place() prefers the places of `exchange`. The peer's Receiver must have its end of it.
     void exchange_by(Exchange* exchange) { exchange_ = wire_.takes_places ? exchange : nullptr; }
     /// For ranks that share a core's cache: from now on place() puts a long message into the first slot if the readers
@@ -297,7 +266,7 @@ class alignas(64) Sender {
     /// its own as possible are to be under way; other messages take fewer places, which stay in the cache.
     void begin(const Call& call, bool streams = false) {
         wire_.fifo->call.set(call);
-        const std::uint16_t most = streams ? depth_ : std::min<std::uint16_t>(depth_, fifo_depth);
+        const std::uint16_t most = streams ? depth_ | streaming : std::min<std::uint16_t>(depth_, fifo_depth);
         if (most == most_placed_) return;
         most_placed_ = most;
         longest_ = 0;
@@ -346,8 +315,10 @@ class alignas(64) Sender {
     bool stays_hot(std::size_t bytes) const {
         return recycles_ && (readers_.size() == 1 || bytes > 2 * reference_bytes);
     }
-    SlotPlaces places_of(std::size_t bytes) const {
-        return wire_.takes_places && !stays_hot(bytes) ? places_for(bytes, wire_.stride, most_placed_) : SlotPlaces();
+    [[gnu::noinline]] SlotPlaces places_of(std::size_t bytes) const {
+        if (!wire_.takes_places || stays_hot(bytes)) return {};
+        const bool all_room = (most_placed_ & streaming) != 0 && !recycles_ && readers_.size() == 1;
+        return places_for(bytes, wire_.stride, most_placed_ & ~streaming, (all_room ? slot_depth : 1) * wire_.stride);
     }
 
     /// Messages that differ in places_of() may overlap, unless they are in different slots.
@@ -357,12 +328,14 @@ class alignas(64) Sender {
         return mixed_ || (bytes != longest_ && places_of(bytes) != places_) ? slot_depth : places_.count;
     }
 
+    static constexpr std::uint16_t streaming = 0x8000;  // more than any depth
+
     // What a short message takes lies in the first cache line.
     std::uint32_t next_;      // the number of the next message
     std::uint32_t released_;  // credits of the slowest reader when they were last read
     Exchange* exchange_ = nullptr;
     std::uint16_t depth_;                     // messages under way at most
-    std::uint16_t most_placed_ = fifo_depth;  // the same, in slots
+    std::uint16_t most_placed_ = fifo_depth;  // the same, in slots; with `streaming` if all of their room is used
     bool refers_ = false;                     // it may not be acknowledged yet
     bool exchanges_ = false;                  // the next message has a place in exchange_
     bool recycles_ = false;                   // see keep_slots_hot()

@@ -185,7 +185,7 @@ FUZZ_TARGET(shared_memory) {
     Peer peer(world, first, job);
     const bool pulls = in.flag(), pushes = in.flag();
     HostExecution execution(BoundProgram::bind(std::move(program), pulls, pushes), world.pair.arenas[0]->page(), 1,
-                            SIZE_MAX, [&](BoundProgram::Peer, int, bool) {
+                            CacheShare(), [&](BoundProgram::Peer, int, bool) {
                                 return Connection{1, &link, &sender, &receiver};
                             });
     fuzz::accepts([&] {

@@ -26,7 +26,7 @@ struct Case {
     int sources = 2, sinks = 1;
     int in_place = 0;  // so many sinks are sources: sink 0 the last one, sink 1 the one before
     int scaled = -1, divide_by = 0;
-    bool streaming = false;
+    std::uint16_t streaming = 0, fetching = 0;
 };
 
 std::string describe(const Case& c, std::string_view variant) {
@@ -34,7 +34,7 @@ std::string describe(const Case& c, std::string_view variant) {
     text << variant << ' ' << name_of(c.type) << ' ' << name_of(c.op) << " count " << c.count << " gap " << c.gap
          << (c.flush ? " flush" : "") << (c.at == Guarded::At::back ? " back" : " front") << " sources " << c.sources
          << " sinks " << c.sinks << " in place " << c.in_place << " scaled " << c.scaled << " divided by "
-         << c.divide_by << (c.streaming ? " streaming" : "");
+         << c.divide_by << " streaming " << std::hex << c.streaming << " fetching " << c.fetching;
     return text.str();
 }
 
@@ -66,6 +66,7 @@ class Trial {
         r.scalar = scalar_.data();
         r.divide_by = case_.divide_by;
         r.streaming = case_.streaming;
+        r.fetching = case_.fetching;
         function(r);
     }
 
@@ -186,21 +187,39 @@ TEST_CASE("a scaled source, a divided result") {
                 }
 }
 
-TEST_CASE("streaming changes no result") {
+TEST_CASE("bypassing the caches changes no result") {
     std::mt19937_64 random(harness::seed());
-    for (int sources : {1, 2, 3})
-        for (int sinks : {1, 3})
-            for (int in_place : {0, 1})
-                for (std::size_t count : {1, 40, 1000, 20011}) {
-                    Case c{};
-                    c.count = count;
-                    c.gap = 3;
-                    c.sources = sources;
-                    c.sinks = sinks;
-                    c.in_place = in_place;
-                    c.streaming = true;
-                    check_all_types_and_ops(c, random);
-                }
+    constexpr std::uint16_t all = 0xffff;
+    struct Bypass {
+        std::uint16_t streaming, fetching;
+    };
+    for (const auto [streaming, fetching] : {Bypass{all, 0}, {0, all}, {0b101, 0b010}, {0b010, 0b101}})
+        for (int sources : {1, 2, 3})
+            for (int sinks : {1, 3})
+                for (int in_place : {0, 1})
+                    for (std::size_t count : {1, 40, 1000, 20011}) {
+                        Case c{};
+                        c.count = count;
+                        c.gap = 3;
+                        c.sources = sources;
+                        c.sinks = sinks;
+                        c.in_place = in_place;
+                        c.streaming = streaming;
+                        c.fetching = fetching;
+                        check_all_types_and_ops(c, random);
+                    }
+}
+
+TEST_CASE("of many sources and sinks the first 16 may bypass the caches") {
+    CHECK(Reduction::bit(15) == 0x8000);
+    CHECK(Reduction::bit(16) == 0);
+    std::mt19937_64 random(harness::seed());
+    Case c{};
+    c.type = DataType::float32;
+    c.count = 1000;
+    c.sources = c.sinks = 20;
+    c.streaming = c.fetching = 0xffff;
+    check(c, random);
 }
 
 TEST_CASE("no variant touches anything but its elements") {
@@ -214,7 +233,7 @@ TEST_CASE("no variant touches anything but its elements") {
                 c.at = at;
                 c.sources = sources;
                 c.sinks = 1 + sources % 2;
-                c.streaming = count % 2 == 0;
+                c.streaming = c.fetching = count % 2 == 0 ? 1 : 0;
                 c.scaled = sources == 9 ? 4 : -1;
                 check_all_types_and_ops(c, random);
             }

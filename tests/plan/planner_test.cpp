@@ -25,7 +25,7 @@ class Planning {
                         ++prepared;
                         const auto connect = [](BoundProgram::Peer, int, bool) -> Connection { throw 0; };
                         return Executable{std::make_unique<HostExecution>(std::move(bound), arena_->page(),
-                                                                          collective_channels, SIZE_MAX, connect),
+                                                                          collective_channels, CacheShare(), connect),
                                           nullptr};
                     }}) {}
 

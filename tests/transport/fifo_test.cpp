@@ -132,12 +132,13 @@ TEST_CASE("messages under way lie in different places, whatever their lengths") 
 }
 
 TEST_CASE("as many messages can be under way as have places of their own") {
-    enum class To { peer, kernel, all };
+    enum class To { peer, kernel, all, two };
     const auto under_way_of = [](To to, std::size_t bytes, bool streams = false) {
         const std::shared_ptr<Arena> arena = Arena::make(2, false);
         WakeUp wake_up{};
-        const Wire wire = to == To::all ? arena->wire_to_all(0, *arena, 0, &wake_up) : arena->wire(1, 0, &wake_up);
-        Sender sender(to == To::kernel ? wire : wire.taking_places());
+        const bool to_all = to == To::all || to == To::two;
+        const Wire wire = to_all ? arena->wire_to_all(0, *arena, 0, &wake_up) : arena->wire(1, 0, &wake_up);
+        Sender sender(std::vector(to == To::two ? 2 : 1, to == To::kernel ? wire : wire.taking_places()));
         sender.begin({}, streams);
         std::uint32_t under_way = 0;
         for (; sender.ready_for(bytes); ++under_way) {
@@ -152,16 +153,20 @@ TEST_CASE("as many messages can be under way as have places of their own") {
         CHECK(under_way_of(To::peer, 48, streams) == 16);
         CHECK(under_way_of(To::peer, 49, streams) == 16);
         CHECK(under_way_of(To::peer, 16 * 1024, streams) == 16);
-        CHECK(under_way_of(To::peer, 32 * 1024, streams) == 8);
-        CHECK(under_way_of(To::peer, 64 * 1024, streams) == 4);
+        CHECK(under_way_of(To::peer, 32 * 1024, streams) == (streams ? 16 : 8));
+        CHECK(under_way_of(To::peer, 64 * 1024, streams) == (streams ? 16 : 4));
+        CHECK(under_way_of(To::peer, 64 * 1024 + 1, streams) == (streams ? 8 : 4));
         CHECK(under_way_of(To::peer, slot_bytes, streams) == 4);
         CHECK(under_way_of(To::kernel, 48, streams) == 16);
         CHECK(under_way_of(To::kernel, 49, streams) == 4);  // to engines, too
         CHECK(under_way_of(To::all, 48, streams) == 64);
         CHECK(under_way_of(To::all, 49, streams) == (streams ? 64 : 16));
         CHECK(under_way_of(To::all, 4 * 1024, streams) == (streams ? 64 : 16));
-        CHECK(under_way_of(To::all, 8 * 1024, streams) == (streams ? 32 : 16));
-        CHECK(under_way_of(To::all, 16 * 1024, streams) == 16);
+        CHECK(under_way_of(To::all, 8 * 1024, streams) == (streams ? 64 : 16));
+        CHECK(under_way_of(To::all, 16 * 1024, streams) == (streams ? 64 : 16));
+        CHECK(under_way_of(To::two, 4 * 1024, streams) == (streams ? 64 : 16));
+        CHECK(under_way_of(To::two, 8 * 1024, streams) == (streams ? 32 : 16));
+        CHECK(under_way_of(To::two, 16 * 1024, streams) == 16);
         CHECK(under_way_of(To::all, slot_bytes, streams) == 4);
     }
 }

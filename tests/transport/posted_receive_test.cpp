@@ -33,7 +33,7 @@ struct Side {
         : memory(static_cast<float*>(allocate_region(2 * most * sizeof(float))), &free_region),
           sender(pair.link[rank]->outlet(0)),
           receiver(pair.link[rank]->inlet(0)),
-          execution(BoundProgram::bind(sum_to_1(rank), true, true), pair.arenas[rank]->page(), 1, SIZE_MAX,
+          execution(BoundProgram::bind(sum_to_1(rank), true, true), pair.arenas[rank]->page(), 1, CacheShare(),
                     [&, rank](BoundProgram::Peer peer, int, bool) {
                         return Connection{peer.rank, pair.link[rank].get(), &sender, &receiver};
                     }) {

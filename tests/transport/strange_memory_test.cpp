@@ -17,7 +17,7 @@ TEST_CASE("a message that is longer than the place where it is said to lie has r
         Receiver receiver(pair.link[0]->inlet(0));
         HostExecution execution(
             BoundProgram::bind(all_programs(*find_algorithm("flat"), Collective::all_reduce, 2)[0], true, true),
-            pair.arenas[0]->page(), 1, SIZE_MAX, [&](BoundProgram::Peer peer, int, bool) {
+            pair.arenas[0]->page(), 1, CacheShare(), [&](BoundProgram::Peer peer, int, bool) {
                 return Connection{peer.rank, pair.link[0].get(), &sender, &receiver};
             });
         Job job;

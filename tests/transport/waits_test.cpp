@@ -20,7 +20,7 @@ struct Half {
           execution(BoundProgram::bind(all_programs(*find_algorithm("flat"), Collective::all_reduce,
                                                     2)[static_cast<std::size_t>(rank)],
                                        false, false),
-                    pair.arenas[rank]->page(), 1, SIZE_MAX, [&](BoundProgram::Peer peer, int, bool) {
+                    pair.arenas[rank]->page(), 1, CacheShare(), [&](BoundProgram::Peer peer, int, bool) {
                         return Connection{peer.rank, pair.link[rank].get(), &sender, &receiver};
                     }) {
         Job job;
@@ -65,7 +65,7 @@ TEST_CASE("a rank of the same core that a later step waits for has to run, too")
     std::deque<Receiver> receivers;
     HostExecution execution(
         BoundProgram::bind(all_programs(*find_algorithm("direct"), Collective::all_gather, 3)[0], false, false),
-        first.arenas[0]->page(), 1, SIZE_MAX, [&](BoundProgram::Peer peer, int, bool) {
+        first.arenas[0]->page(), 1, CacheShare(), [&](BoundProgram::Peer peer, int, bool) {
             Link* const link = to[peer.rank]->link[0].get();
             return Connection{peer.rank, link, &senders.emplace_back(link->outlet(0)),
                               &receivers.emplace_back(link->inlet(0))};

@@ -207,7 +207,7 @@ inline Shortcut HostChannel::reduce(const Layout::Short& step, const Layout::Ste
     reduction_.sink_count = 1;
     reduction_.scaled_source = -1;
     reduction_.divide_by = all.completes ? job_->divide_by : 0;
-    reduction_.streaming = false;
+    reduction_.streaming = reduction_.fetching = 0;
     if (all.length > 0) tutti::reduce(reduction_);
     for (const Operand& o : all.received()) {
         receiver_of(o)->release();
@@ -246,6 +246,7 @@ void HostChannel::touch(const Connection& connection) {
 inline void HostChannel::load(const Layout::Step& step) {
     const void** place = sources_.get();
     for (const Operand& o : step.sources()) *place++ = o.place == Place::peer ? payload(o) : slice(step, o);
+    reduction_.fetching = layout_->bypass.any() ? cold_sources(step) : 0;
     reduction_.source_count = static_cast<int>(step.source_count);
     reduction_.scaled_source = -1;
     if (job_->scalar != nullptr) [[unlikely]]
@@ -299,12 +300,31 @@ const std::byte* HostChannel::shareable_slice() const {
 inline void HostChannel::store(const Layout::Step& step) {
     const void* const there_already = reduction_.copies() ? sources_[0] : nullptr;  // in place, or a landed message
     void** end = sinks_.get();
-    reduction_.streaming = layout_->streaming;  // unless a sink is a cell or a slot
+    reduction_.streaming = 0;
+    const Bypass& bypass = layout_->bypass;
+    bool read_soon = false;  // by an engine, which takes it from the cache
     for (const Operand& o : step.sinks()) {
-        std::byte* const place = o.place == Place::peer ? payload_room(o) : slice(step, o);
-        if (place != nullptr && place != there_already) *end++ = place;
+        const bool to_peer = o.place == Place::peer;
+        std::byte* const place = to_peer ? payload_room(o) : slice(step, o);
+        if (bypass.sinks && to_peer && place == nullptr) read_soon |= outgoing(o).link->reads_references();
+        if (place == nullptr || place == there_already) continue;
+        if (bypass.any() && (to_peer ? bypass.stores(outgoing(o).kind, *outgoing(o).sender) : bypass.sinks))
+            reduction_.streaming |= Reduction::bit(end - sinks_.get());
+        *end++ = place;
     }
+    if (read_soon) reduction_.streaming = 0;
     reduction_.sink_count = static_cast<int>(end - sinks_.get());
+}
+
+/// As Reduction::fetching.
+std::uint16_t HostChannel::cold_sources(const Layout::Step& step) {
+    std::uint16_t cold = 0;
+    for (std::ptrdiff_t k = 0; const Operand& o : step.sources()) {
+        if (o.place == Place::peer ? layout_->bypass.reads(incoming(o).receiver->cell().kind) : layout_->bypass.sources)
+            cold |= Reduction::bit(k);
+        ++k;
+    }
+    return cold;
 }
 
 /// Where to store the message for a peer, or its next part; nullptr if it is by reference, so that the receiver reads
@@ -315,7 +335,6 @@ inline std::byte* HostChannel::payload_room(const Operand& sink) {
     if (!(alone ? bytes_ <= inline_bytes : layout_->longest_message <= inline_bytes))
         return slot_or_elsewhere(out, alone);
     out.kind = Kind::inlined;
-    reduction_.streaming = false;
     return out.sender->cell().payload + out.at;
 }
 
@@ -338,20 +357,18 @@ std::byte* HostChannel::slot_or_elsewhere(Outgoing& out, bool alone) {
         const bool by_kernel = out.link->reads_references();
         if (shared != nullptr && (waits || !by_kernel) && out.link->refer(shared, bytes_, out.reference)) {
             out.kind = Kind::reference;
-            if (by_kernel) reduction_.streaming = false;
             return nullptr;
         }
     }
     if (out.at == 0) out.sender->place(layout_->longest_message);
     out.kind = Kind::slot;
-    reduction_.streaming = false;
     return out.sender->slot() + out.at;
 }
 
 inline void HostChannel::reduce(const Layout::Step&) {
     const Reduction& r = reduction_;
     if (r.sink_count == 0 || r.count == 0) return;
-    if (r.copies() && r.sink_count == 1 && !r.streaming)
+    if (r.copies() && r.sink_count == 1 && !r.bypasses())
         std::memcpy(sinks_[0], sources_[0], bytes_);
     else
         tutti::reduce(r);

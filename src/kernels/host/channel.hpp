@@ -9,7 +9,6 @@
 
 #include "kernels/host/executor.hpp"
 #include "kernels/reduce.hpp"
-#include "transport/arena.hpp"
 
 namespace tutti {
 
@@ -102,7 +101,8 @@ class HostChannel {
     void touch(const Connection& connection);
     bool settled() const;
 
-    // The rarer cases, kept out of the inlined functions: references, posted receives, parts of messages.
+    // The rarer cases, kept out of the inlined functions: references, posted receives, parts of messages, cold memory.
+    std::uint16_t cold_sources(const Layout::Step& step);
     const std::byte* source_elsewhere(const Connection& connection, const Cell& cell);
     std::byte* slot_or_elsewhere(Outgoing& out, bool alone);
     bool goes_on(Outgoing& out, const Operand& operand, std::size_t& bytes) const;

@@ -72,12 +72,11 @@ BoundProgram BoundProgram::bind(Program program, bool pull_safe, bool push_safe)
     return bound;
 }
 
-HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_channels, std::size_t cache_share,
-                             Connect connect)
+HostExecution::HostExecution(BoundProgram bound, RankPage& page, int most_channels, CacheShare caches, Connect connect)
     : bound_(std::move(bound)),
       page_(page),
       most_channels_(most_channels),
-      cache_share_(cache_share),
+      caches_(caches),
       connect_(std::move(connect)) {}
 
 HostExecution::~HostExecution() = default;
@@ -130,7 +129,9 @@ void HostExecution::lay_out() {
     if (has(Place::input)) layout_.input = bytes_of(program.input_rows, rows ? rows->input : std::span<const Row>());
     if (has(Place::output))
         layout_.output = bytes_of(program.output_rows, rows ? rows->output : std::span<const Row>());
-    layout_.large = too_large(layout_.input + layout_.output);
+    const std::size_t buffers = layout_.input + layout_.output;
+    layout_.large = too_large(buffers);
+    layout_.bypass = Bypass::of(caches_, buffers, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
@@ -156,7 +157,7 @@ void HostExecution::lay_out() {
 /// Of a step of job_.
 Layout::Form HostExecution::form_of(const Step& step) const {
     if (step.sources == 0 || step.sinks != 1 || bound_.program.message_chunks != 1 || job_.rows != nullptr ||
-        job_.tiles != 1 || layout_.large)
+        job_.tiles != 1 || layout_.large || layout_.bypass.slots)
         return Layout::Form::general;
     const bool receives = bound_.program.operands[step.first].place == Place::peer;
     const bool sends = bound_.program.operands[step.first + step.sources].place == Place::peer;
@@ -181,7 +182,7 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
 /// Whether what is stored there does not stay in the cache. The other ranks' buffers are as large
 /// (docs/performance-cpu.md).
 bool HostExecution::too_large(std::size_t buffers) const {
-    return layout_.output >= streaming_bytes || buffers >= cache_share_;
+    return layout_.output >= streaming_bytes || buffers >= caches_.bytes;
 }
 
 bool HostExecution::streams() const {
@@ -191,7 +192,7 @@ bool HostExecution::streams() const {
 }
 
 [[gnu::hot]] void HostExecution::begin() {
-    layout_.streaming = streams();
+    layout_.bypass.sinks = streams();
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];

@@ -37,8 +37,7 @@ class HostExecution {
   public:
     /// connect(peer, channel, sends) gives the ends of a connection, which must outlive the execution. May throw.
     using Connect = std::function<Connection(BoundProgram::Peer, int, bool)>;
-    /// cache_share: what this rank has of the largest cache, in bytes (Caches::share()).
-    HostExecution(BoundProgram bound, RankPage& page, int most_channels, std::size_t cache_share, Connect connect);
+    HostExecution(BoundProgram bound, RankPage& page, int most_channels, CacheShare caches, Connect connect);
     ~HostExecution();
     HostExecution(const HostExecution&) = delete;
 
@@ -101,7 +100,7 @@ class HostExecution {
     BoundProgram bound_;
     RankPage& page_;
     const int most_channels_;
-    const std::size_t cache_share_;
+    const CacheShare caches_;
     const Connect connect_;
     Job job_;
     Layout layout_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "kernels/host/bypass.hpp"
 #include "schedule/program.hpp"
 #include "schedule/rows.hpp"
 #include "schedule/tiling.hpp"
@@ -109,8 +110,8 @@ struct Layout {
     std::size_t longest_message = 0;  // in bytes
     std::size_t input = 0;            // bytes of all rows
     std::size_t output = 0;
-    bool large = false;      // both together do not stay in the cache
-    bool streaming = false;  // nor do this job's buffers, which may be the same: stores bypass it
+    bool large = false;  // both together do not stay in the cache
+    Bypass bypass;
 };
 static_assert(sizeof(Layout::Step) == 64 && sizeof(Layout::Short) == 32);
 

@@ -12,6 +12,13 @@
 namespace tutti {
 namespace {
 
+// How far ahead sources that are in no cache are fetched. Hardware prefetchers stop at the end of a page.
+constexpr size_t fetched_ahead = 512;
+
+TUTTI_INLINE void fetch_around_cache(const char* from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 0);
+}
+
 template <int bytes, int n>
 struct Results {
     Bytes<bytes> vector[n];
@@ -22,21 +29,26 @@ struct Sinks {
     char* const first;
     void* const* const all;
     const int count;
-    const bool streams;
+    const uint16_t streaming;  // as Reduction::streaming
+    const bool bypass;         // the sinks or the sources
 
     explicit Sinks(const Reduction& r)
-        : first(static_cast<char*>(r.sinks[0])), all(r.sinks), count(r.sink_count), streams(r.streaming) {}
+        : first(static_cast<char*>(r.sinks[0])),
+          all(r.sinks),
+          count(r.sink_count),
+          streaming(r.streaming),
+          bypass(r.bypasses()) {}
 
     template <class Put>
     TUTTI_INLINE void each(Put put) const {
-        put(first);
-        for (int m = 1; m < count; ++m) put(static_cast<char*>(all[m]));
+        put(first, 0);
+        for (int m = 1; m < count; ++m) put(static_cast<char*>(all[m]), m);
     }
     template <int n>
     TUTTI_INLINE void store_block(size_t offset, const Results<vector_bytes, n>& results) const {
-        each([&](char* sink) __attribute__((always_inline)) {
+        each([&](char* sink, int m) __attribute__((always_inline)) {
             char* to = sink + offset;
-            if (streams && aligned(to, vector_bytes))
+            if (bypass && (streaming & Reduction::bit(m)) != 0 && aligned(to, vector_bytes))
                 for (int v = 0; v < n; ++v) store_around_cache(to + v * vector_bytes, results.vector[v]);
             else
                 for (int v = 0; v < n; ++v) store(to + v * vector_bytes, results.vector[v]);
@@ -44,10 +56,10 @@ struct Sinks {
     }
     template <class V>
     TUTTI_INLINE void store_one(size_t offset, const V& value) const {
-        each([&](char* sink) __attribute__((always_inline)) { store(sink + offset, value); });
+        each([&](char* sink, int) __attribute__((always_inline)) { store(sink + offset, value); });
     }
     TUTTI_INLINE void store_part(Bytes<16> value, size_t n) const {
-        each([&](char* sink) __attribute__((always_inline)) { store_first(sink, value, n); });
+        each([&](char* sink, int) __attribute__((always_inline)) { store_first(sink, value, n); });
     }
 };
 
@@ -67,9 +79,14 @@ struct Few {
     static constexpr bool lean = k <= 2 && op == ReduceOp::sum, bulky = false;
     const char* from[k];
     const int divide_by;
+    const uint16_t fetching;
 
-    explicit Few(const Reduction& r) : divide_by(r.divide_by) {
+    explicit Few(const Reduction& r) : divide_by(r.divide_by), fetching(r.fetching) {
         for (int i = 0; i < k; ++i) from[i] = static_cast<const char*>(r.sources[i]);
+    }
+    TUTTI_INLINE void fetch(size_t offset, size_t bytes) const {
+        for (int i = 0; i < k; ++i)
+            if ((fetching & Reduction::bit(i)) != 0) fetch_around_cache(from[i] + offset, bytes);
     }
     template <int bytes, int n>
     TUTTI_INLINE Results<bytes, n> compute(size_t offset) const {
@@ -102,6 +119,10 @@ struct Many {
             __builtin_memcpy(scale + i, r.scalar, sizeof(Element));
     }
     const char* source(int k) const { return static_cast<const char*>(r.sources[k]); }
+    TUTTI_INLINE void fetch(size_t offset, size_t bytes) const {
+        for (int k = 0; k < r.source_count; ++k)
+            if ((r.fetching & Reduction::bit(k)) != 0) fetch_around_cache(source(k) + offset, bytes);
+    }
 
     template <class Wide>
     TUTTI_INLINE Wide combined(const Wide& a, const Wide& b) const {
@@ -180,18 +201,20 @@ TUTTI_INLINE void run_long(const Work& work, const Sinks& sinks, size_t size) {
     size_t offset = begin;
     const Work copy = work;  // its address is not taken, so it stays in registers
     char* const to = sinks.first;
-    if (!Work::bulky && sinks.count == 1 && !sinks.streams)
+    if (!Work::bulky && sinks.count == 1 && !sinks.bypass)
         for (; offset + block * bytes <= size; offset += block * bytes) {
             const auto results = copy.template compute<bytes, block>(offset);
             for (int v = 0; v < block; ++v) store(to + offset + v * bytes, results.vector[v]);
         }
     else
-        for (; offset + block * bytes <= size; offset += block * bytes)
+        for (; offset + block * bytes <= size; offset += block * bytes) {
+            if (sinks.bypass) copy.fetch(offset + fetched_ahead, block * bytes);
             sinks.store_block(offset, copy.template compute<bytes, block>(offset));
+        }
     for (; offset + bytes < size; offset += bytes) sinks.store_one(offset, compute_one<bytes>(work, offset));
     if (begin != 0) sinks.store_one(0, first);
     sinks.store_one(size - bytes, last);
-    if (sinks.streams) fence_stores();
+    if (sinks.streaming != 0) fence_stores();
 }
 
 template <class F, class Work>
@@ -220,7 +243,7 @@ TUTTI_INLINE void run_tiny(const Reduction& r, size_t size) {
 
 [[gnu::noinline]] void copy(const Reduction& r, size_t size) {
     using Any = Native<uint8_t>;
-    if (size >= 16 && (r.streaming || r.sink_count > 1)) return run<Any, Few<Any, ReduceOp::sum, 1>>(r, size);
+    if (size >= 16 && (r.bypasses() || r.sink_count > 1)) return run<Any, Few<Any, ReduceOp::sum, 1>>(r, size);
     for (int m = 0; m < r.sink_count; ++m)
         if (r.sinks[m] != r.sources[0]) __builtin_memcpy(r.sinks[m], r.sources[0], size);
 }

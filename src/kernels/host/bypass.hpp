@@ -1,0 +1,51 @@
+// What bypasses a core's caches, because it is not in them, or will not be when it is needed again. Reads of it are
+// fetched ahead, and stores to it do not fetch what they overwrite.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/fifo.hpp"
+
+namespace tutti {
+
+/// What a rank has of the largest caches.
+struct CacheShare {
+    std::size_t bytes = SIZE_MAX;  // Caches::share()
+    bool apart = false;            // there is one other rank, and its core has another cache
+};
+
+/// Of one job.
+struct Bypass {
+    bool sinks = false;       // what is stored in buffers
+    bool sources = false;     // what is read of this rank's own buffers
+    bool references = false;  // what is read of a peer's
+    bool slots = false;       // messages in slots, at both ends; not those in an Exchange
+
+    bool any() const { return std::bit_cast<std::uint32_t>(*this) != 0; }
+    /// Of a message that has arrived. What lies in an Exchange brings lines back that this core has had.
+    bool reads(Kind kind) const {
+        return kind == Kind::reference ? references : (kind == Kind::slot || kind == Kind::placed) && slots;
+    }
+    /// Of the message that is next to be sent, after Sender::place().
+    bool stores(Kind kind, const Sender& sender) const {
+        return kind == Kind::landed ? sinks : kind == Kind::slot && slots && !sender.exchanges();
+    }
+
+    /// All but the sinks, which depends on where the buffers lie. buffers: a rank's, in bytes. one_way: a rank either
+    /// sends or receives.
+    static Bypass of(CacheShare caches, std::size_t buffers, std::size_t longest_message, bool one_way) {
+        return {false, buffers / (caches.apart ? cold_shares_apart : cold_shares) >= caches.bytes,
+                buffers / cold_shares_of_peer >= caches.bytes, caches.apart && one_way && longest_message >= far_bytes};
+    }
+
+  private:
+    /// Buffers of so many times a rank's share of the cache are in no cache: its own, its own where each core has a
+    /// cache of its own, and a peer's. Below, fetching ahead costs more than it gains (docs/performance-cpu.md).
+    static constexpr std::size_t cold_shares = 2, cold_shares_apart = 3, cold_shares_of_peer = 4;
+    /// Where cores have no cache in common, a line in the other one's cache takes longer than one in memory.
+    static constexpr std::size_t far_bytes = 8 * 1024;
+};
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+// Calls whose buffers or messages bypass the caches have the results of those that do not.
+#include <array>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "algorithms/prove.hpp"
+#include "harness/catch.hpp"
+#include "kernels/host/executor.hpp"
+#include "links.hpp"
+#include "transport/regions.hpp"
+
+using namespace tutti;
+using namespace tutti::harness;
+
+namespace {
+
+constexpr CacheShare none_in_cache{1, false}, apart{SIZE_MAX, true}, none_and_apart{1, true};
+
+/// One of two ranks, with a buffer of all ranks' rows in memory that peers can name, behind the one that it reads.
+struct Side {
+    Side(LinkedPair& pair, Rank rank, Program program, CacheShare caches, const Job& job)
+        : bytes(2 * job.count * sizeof(float)),
+          memory(static_cast<float*>(allocate_region(2 * bytes)), &free_region),
+          sender(pair.link[rank]->outlet(0)),
+          receiver(pair.link[rank]->inlet(0)),
+          execution(BoundProgram::bind(std::move(program), job.by_reference, job.by_reference),
+                    pair.arenas[rank]->page(), 1, caches, [&pair, rank, this](BoundProgram::Peer peer, int, bool) {
+                        return Connection{peer.rank, pair.link[rank].get(), &sender, &receiver};
+                    }) {
+        std::memset(memory.get(), 0, 2 * bytes);
+        for (std::size_t i = 0; i < 2 * job.count; ++i) memory.get()[i] = static_cast<float>(i % 1000 + 1 + 7 * rank);
+        Job mine = job;
+        mine.input = reinterpret_cast<std::byte*>(memory.get());
+        mine.output = reinterpret_cast<std::byte*>(memory.get()) + bytes;
+        execution.start(mine);
+    }
+    std::vector<float> result() const {
+        const float* const output = memory.get() + bytes / sizeof(float);
+        return {output, output + bytes / sizeof(float)};
+    }
+
+    const std::size_t bytes;
+    const std::unique_ptr<float, void (*)(void*)> memory;
+    Sender sender;
+    Receiver receiver;
+    HostExecution execution;
+};
+
+using Results = std::array<std::vector<float>, 2>;
+
+Results results_of(const char* algorithm, Collective collective, CacheShare caches, const Job& job) {
+    LinkedPair pair = join(shm_transport());
+    const std::vector<Program> programs = all_programs(*find_algorithm(algorithm), collective, 2);
+    Side first(pair, 0, programs[0], caches, job), second(pair, 1, programs[1], caches, job);
+    for (const Deadline end = Clock::now() + std::chrono::seconds(20); Clock::now() < end;) {
+        if (!first.execution.finished()) first.execution.progress();
+        if (!second.execution.finished()) second.execution.progress();
+        if (first.execution.finished() && second.execution.finished()) return {first.result(), second.result()};
+    }
+    FAIL("the ranks wait for each other");
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("what bypasses the caches arrives") {
+    struct Call {
+        const char* algorithm;
+        Collective collective;
+        int columns;
+    };
+    for (const Call& call : {Call{"flat", Collective::all_reduce, 1},
+                             {"flat", Collective::broadcast, 1},
+                             {"direct", Collective::all_to_all, 1},
+                             {"ring", Collective::all_reduce, 2}})
+        for (const std::size_t count : {std::size_t{13}, std::size_t{5000}, std::size_t{100'003}})
+            for (const bool by_reference : {false, true}) {
+                CAPTURE(call.algorithm, name_of(call.collective), count, by_reference);
+                Job job;
+                job.type = DataType::float32;
+                job.op = ReduceOp::sum;
+                job.count = count;
+                job.block =
+                    (count + static_cast<std::size_t>(call.columns) - 1) / static_cast<std::size_t>(call.columns);
+                job.tile = std::min<std::size_t>(job.block, 4097);
+                job.tiles = static_cast<std::uint32_t>((job.block + job.tile - 1) / job.tile);
+                job.by_reference = by_reference;
+                job.call.signature = 7;
+                const Results expected = results_of(call.algorithm, call.collective, CacheShare(), job);
+                CHECK(std::ranges::count(expected[1], 0.0F) < static_cast<std::ptrdiff_t>(2 * count));
+                for (const CacheShare caches : {none_in_cache, apart, none_and_apart})
+                    CHECK(results_of(call.algorithm, call.collective, caches, job) == expected);
+            }
+}
