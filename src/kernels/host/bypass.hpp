@@ -33,14 +33,24 @@ struct Bypass {
         return kind == Kind::landed ? sinks : kind == Kind::slot && slots && !sender.exchanges();
     }
 
-    /// All but the sinks, which depends on where the buffers lie. buffers: a rank's, in bytes. one_way: a rank either
-    /// sends or receives.
-    static Bypass of(CacheShare caches, std::size_t buffers, std::size_t longest_message, bool one_way) {
-        return {false, buffers / (caches.apart ? cold_shares_apart : cold_shares) >= caches.bytes,
-                buffers / cold_shares_of_peer >= caches.bytes, caches.apart && one_way && longest_message >= far_bytes};
+    /// Whether buffers that take so many bytes together are too large for what a rank stores there to stay in the
+    /// cache. The other ranks' are as large. output: of these, what it stores.
+    static bool too_large(CacheShare caches, std::size_t buffers, std::size_t output) {
+        return output >= streaming_bytes || buffers >= caches.bytes;
+    }
+    void decide_on_buffers(CacheShare caches, std::size_t all, std::size_t output) {
+        sinks = too_large(caches, all, output);
+        sources = all / (caches.apart ? cold_shares_apart : cold_shares) >= caches.bytes;
+        references = all / cold_shares_of_peer >= caches.bytes;
+    }
+    /// one_way: the rank either sends or receives.
+    void decide_on_slots(CacheShare caches, std::size_t longest_message, bool one_way) {
+        slots = caches.apart && one_way && longest_message >= far_bytes;
     }
 
   private:
+    /// Outputs of this size or more bypass the cache, however large it is.
+    static constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
     /// Buffers of so many times a rank's share of the cache are in no cache: its own, its own where each core has a
     /// cache of its own, and a peer's. Below, fetching ahead costs more than it gains (docs/performance-cpu.md).
     static constexpr std::size_t cold_shares = 2, cold_shares_apart = 3, cold_shares_of_peer = 4;

@@ -9,9 +9,6 @@
 namespace tutti {
 namespace {
 
-/// Outputs of this size or more bypass the cache, however large it is.
-constexpr std::size_t streaming_bytes = 8 * 1024 * 1024;
-
 int number_of(std::vector<BoundProgram::Peer>& peers, BoundProgram::Peer peer) {
     const auto found = std::find(peers.begin(), peers.end(), peer);
     if (found != peers.end()) return static_cast<int>(found - peers.begin());
@@ -129,9 +126,9 @@ void HostExecution::lay_out() {
     if (has(Place::input)) layout_.input = bytes_of(program.input_rows, rows ? rows->input : std::span<const Row>());
     if (has(Place::output))
         layout_.output = bytes_of(program.output_rows, rows ? rows->output : std::span<const Row>());
-    const std::size_t buffers = layout_.input + layout_.output;
-    layout_.large = too_large(buffers);
-    layout_.bypass = Bypass::of(caches_, buffers, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
+    layout_.large = Bypass::too_large(caches_, layout_.input + layout_.output, layout_.output);
+    layout_.bypass = {};
+    layout_.bypass.decide_on_slots(caches_, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
@@ -179,20 +176,15 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
     return job_;
 }
 
-/// Whether what is stored there does not stay in the cache. The other ranks' buffers are as large
-/// (docs/performance-cpu.md).
-bool HostExecution::too_large(std::size_t buffers) const {
-    return layout_.output >= streaming_bytes || buffers >= caches_.bytes;
-}
-
-bool HostExecution::streams() const {
-    if (!layout_.large) return false;
-    const bool apart = job_.input + layout_.input <= job_.output || job_.output + layout_.output <= job_.input;
-    return apart || too_large(std::max(layout_.input, layout_.output));
+/// Of a large job.
+void HostExecution::decide_on_buffers() {
+    const bool two = job_.input + layout_.input <= job_.output || job_.output + layout_.output <= job_.input;
+    const std::size_t all = two ? layout_.input + layout_.output : std::max(layout_.input, layout_.output);
+    layout_.bypass.decide_on_buffers(caches_, all, layout_.output);
 }
 
 [[gnu::hot]] void HostExecution::begin() {
-    layout_.bypass.sinks = streams();
+    if (layout_.large) decide_on_buffers();
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];

@@ -92,8 +92,7 @@ class HostExecution {
   private:
     void add_channel();
     void lay_out();
-    bool too_large(std::size_t buffers) const;
-    bool streams() const;
+    void decide_on_buffers();
     Layout::Form form_of(const Step& step) const;
     bool progress_if_free(HostChannel& channel);
 
