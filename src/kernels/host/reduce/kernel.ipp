@@ -19,6 +19,13 @@ TUTTI_INLINE void fetch_around_cache(const char* from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 0);
 }
 
+// For rarer loops: once, for all types.
+[[gnu::noinline]] void fetch_any(const Reduction& r, size_t offset, size_t bytes) {
+    for (int k = 0; k < r.source_count; ++k)
+        if ((r.fetching & Reduction::bit(k)) != 0)
+            fetch_around_cache(static_cast<const char*>(r.sources[k]) + offset, bytes);
+}
+
 template <int bytes, int n>
 struct Results {
     Bytes<bytes> vector[n];
@@ -30,14 +37,14 @@ struct Sinks {
     void* const* const all;
     const int count;
     const uint16_t streaming;  // as Reduction::streaming
-    const bool bypass;         // the sinks or the sources
+    const Reduction& reduction;
 
     explicit Sinks(const Reduction& r)
         : first(static_cast<char*>(r.sinks[0])),
           all(r.sinks),
           count(r.sink_count),
           streaming(r.streaming),
-          bypass(r.bypasses()) {}
+          reduction(r) {}
 
     template <class Put>
     TUTTI_INLINE void each(Put put) const {
@@ -48,7 +55,7 @@ struct Sinks {
     TUTTI_INLINE void store_block(size_t offset, const Results<vector_bytes, n>& results) const {
         each([&](char* sink, int m) __attribute__((always_inline)) {
             char* to = sink + offset;
-            if (bypass && (streaming & Reduction::bit(m)) != 0 && aligned(to, vector_bytes))
+            if ((streaming & Reduction::bit(m)) != 0 && aligned(to, vector_bytes))
                 for (int v = 0; v < n; ++v) store_around_cache(to + v * vector_bytes, results.vector[v]);
             else
                 for (int v = 0; v < n; ++v) store(to + v * vector_bytes, results.vector[v]);
@@ -72,11 +79,13 @@ TUTTI_INLINE Results<bytes, n> finished(typename F::template Wide<bytes> (&sum)[
     return results;
 }
 
+// Work is lean if code for its ends is inlined as well, and for_speed if one sink has a loop of its own.
+
 // A compile-time number k of sources. Each has a pointer in a register and load instructions of its own, by which the
 // L1 prefetchers distinguish streams.
 template <class F, ReduceOp op, int k>
 struct Few {
-    static constexpr bool lean = k <= 2 && op == ReduceOp::sum, bulky = false;
+    static constexpr bool lean = k <= 2 && op == ReduceOp::sum, for_speed = true;
     const char* from[k];
     const int divide_by;
     const uint16_t fetching;
@@ -108,7 +117,7 @@ inline constexpr bool is_bulky = F::template Wide<16>::parts == 4;
 // Any number of sources, one of which may be scaled.
 template <class F, ReduceOp op>
 struct Many {
-    static constexpr bool lean = false, bulky = is_bulky<F>;
+    static constexpr bool lean = false, for_speed = false;
     const Reduction& r;
     char scale[vector_bytes];  // the scalar, repeated
 
@@ -119,10 +128,6 @@ struct Many {
             __builtin_memcpy(scale + i, r.scalar, sizeof(Element));
     }
     const char* source(int k) const { return static_cast<const char*>(r.sources[k]); }
-    TUTTI_INLINE void fetch(size_t offset, size_t bytes) const {
-        for (int k = 0; k < r.source_count; ++k)
-            if ((r.fetching & Reduction::bit(k)) != 0) fetch_around_cache(source(k) + offset, bytes);
-    }
 
     template <class Wide>
     TUTTI_INLINE Wide combined(const Wide& a, const Wide& b) const {
@@ -201,14 +206,19 @@ TUTTI_INLINE void run_long(const Work& work, const Sinks& sinks, size_t size) {
     size_t offset = begin;
     const Work copy = work;  // its address is not taken, so it stays in registers
     char* const to = sinks.first;
-    if (!Work::bulky && sinks.count == 1 && !sinks.bypass)
+    const bool bypass = sinks.reduction.bypasses();
+    if (Work::for_speed && sinks.count == 1 && !bypass)
         for (; offset + block * bytes <= size; offset += block * bytes) {
             const auto results = copy.template compute<bytes, block>(offset);
             for (int v = 0; v < block; ++v) store(to + offset + v * bytes, results.vector[v]);
         }
     else
         for (; offset + block * bytes <= size; offset += block * bytes) {
-            if (sinks.bypass) copy.fetch(offset + fetched_ahead, block * bytes);
+            if constexpr (Work::lean) {
+                if (bypass) copy.fetch(offset + fetched_ahead, block * bytes);
+            } else {
+                if (bypass) fetch_any(sinks.reduction, offset + fetched_ahead, block * bytes);
+            }
             sinks.store_block(offset, copy.template compute<bytes, block>(offset));
         }
     for (; offset + bytes < size; offset += bytes) sinks.store_one(offset, compute_one<bytes>(work, offset));
