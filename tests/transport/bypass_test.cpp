@@ -93,3 +93,51 @@ TEST_CASE("what bypasses the caches arrives") {
                     CHECK(results_of(call.algorithm, call.collective, caches, job) == expected);
             }
 }
+
+TEST_CASE("size, share of the cache and direction decide what bypasses the caches") {
+    constexpr std::size_t mib = 1 << 20;
+    const auto of_buffers = [](CacheShare caches, std::size_t all, std::size_t output) {
+        Bypass bypass;
+        bypass.decide_on_buffers(caches, all, output);
+        return std::array{bypass.sinks, bypass.sources, bypass.references, bypass.slots};
+    };
+    using Which = std::array<bool, 4>;
+    const CacheShare together{4 * mib, false}, far{4 * mib, true}, vast{1024 * mib, false};
+    CHECK(of_buffers(together, 4 * mib - 1, 2 * mib) == Which{false, false, false, false});
+    CHECK(of_buffers(together, 4 * mib, 2 * mib) == Which{true, false, false, false});
+    CHECK(of_buffers(together, 8 * mib, 4 * mib) == Which{true, true, false, false});
+    CHECK(of_buffers(together, 16 * mib, 7 * mib) == Which{true, true, true, false});
+    CHECK(of_buffers(far, 8 * mib, 4 * mib) == Which{true, false, false, false});
+    CHECK(of_buffers(far, 12 * mib, 6 * mib) == Which{true, true, false, false});
+    CHECK(of_buffers(vast, 16 * mib, 8 * mib) == Which{true, false, false, false});
+    const auto slots = [](CacheShare caches, std::size_t longest, bool one_way) {
+        Bypass bypass;
+        bypass.decide_on_slots(caches, longest, one_way);
+        return bypass.slots;
+    };
+    CHECK(slots(far, 8192, true));
+    CHECK(!slots(far, 8191, true));
+    CHECK(!slots(far, 8192, false));
+    CHECK(!slots(together, 8192, true));
+}
+
+TEST_CASE("messages in an exchange stay in the caches") {
+    LinkedPair pair = join(shm_transport());
+    Sender sender(pair.link[0]->outlet(0));
+    Bypass bypass;
+    bypass.slots = bypass.references = true;
+    CHECK(bypass.stores(Kind::slot, sender));
+    CHECK(!bypass.stores(Kind::inlined, sender));
+    CHECK(!bypass.stores(Kind::landed, sender));  // that is a buffer
+    CHECK(bypass.reads(Kind::slot));
+    CHECK(bypass.reads(Kind::placed));
+    CHECK(bypass.reads(Kind::reference));
+    CHECK(!bypass.reads(Kind::exchanged));
+    CHECK(!bypass.reads(Kind::inlined));
+    alignas(64) static std::byte sides[2][Exchange::bytes_for(4096)];
+    Exchange exchange(sides[0], sides[1], 4096);
+    sender.exchange_by(&exchange);
+    sender.place(1000);
+    REQUIRE(sender.exchanges());
+    CHECK(!bypass.stores(Kind::slot, sender));
+}
