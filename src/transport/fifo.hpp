@@ -328,7 +328,8 @@ class alignas(64) Sender {
         return mixed_ || (bytes != longest_ && places_of(bytes) != places_) ? slot_depth : places_.count;
     }
 
-    static constexpr std::uint16_t streaming = 0x8000;  // more than any depth
+    static constexpr std::uint16_t streaming = 0x8000;
+    static_assert(fifo_depth < streaming && depth_to_all < streaming);
 
     // What a short message takes lies in the first cache line.
     std::uint32_t next_;      // the number of the next message
