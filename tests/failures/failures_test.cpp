@@ -137,6 +137,7 @@ TEST_CASE("no memory, descriptor, map or thread at every place of many operation
 }
 
 TEST_CASE("no memory as communicators are shrunk, suspended or made in the background", "[.][full]") {
+    walk_through(operations({"init of one rank"}), {Way::local, 1, Kind::memory, When::new_place, shallow});
     walk_through(operations({"shrink", "suspend and resume", "init in the background", "init of all"}),
                  {Way::shm, 2, Kind::memory, When::new_place, shallow});
 }
