@@ -209,6 +209,12 @@ def expected_failures(tree):
             yield path, line_of(text, match.start()), "a crash would pass: check the exit code and the message"
 
 
+def measured_times(tree):
+    for path, text in in_code(tree, ["tests"]).items():
+        for match in re.finditer(r'"[^"\n]*\bwaited \d', text):
+            yield path, line_of(text, match.start()), "a busy machine waits longer: waited() of harness/harness.hpp"
+
+
 def may_include(room):
     before = ORDER[:ORDER.index(room)] if room in ORDER else []
     return [r for r in before if r not in MAY_NOT_INCLUDE.get(room, [])]
@@ -446,8 +452,8 @@ def environment(tree):
 
 
 RULES = [width, prose, unmerged, file_length, function_length, banned, exceptions, unfinished, expected_failures,
-         layers, dead_files, named_files, cited_files, room_names, tested_rooms, mapped_rooms, packages, programs,
-         installed, models, mutants, environment]
+         measured_times, layers, dead_files, named_files, cited_files, room_names, tested_rooms, mapped_rooms,
+         packages, programs, installed, models, mutants, environment]
 
 
 # ----------------------------------------------------------------------------------------------------------------- wrap
@@ -581,6 +587,8 @@ def self_test():
 
     breaks(expected_failures, {"tests/a/meson.build": "test('a', a)\ntest('b', b, should_fail: true)\n",
                                "a.py": "should_fail: true"}, 2)
+
+    breaks(measured_times, {"tests/a/a.cpp": 'says("rank 0 waited " + x);\nsays("rank 0 waited 0.5 s for");'}, 2)
 
     def include(path, other):
         return {path: f'#include "{other}"\n'}

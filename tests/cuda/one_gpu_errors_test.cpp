@@ -1,6 +1,7 @@
 // What communicators refuse on a GPU, and how they end there; others go on. On any machine with a GPU (test-one-gpu).
 #include <cstdlib>
 
+#include "harness/harness.hpp"
 #include "world.hpp"
 
 using namespace tutti::on_gpu;
@@ -71,7 +72,9 @@ TEST_CASE("a rank whose peer never calls gets a time-out that names it") {
         require(world.all_reduce_alone(0, 0));
         CHECK(error_of(world.comm(0)) == tuttiSuccess);
         CHECK(await_error(world.comm(0)) == tuttiTimeout);
-        CHECK(says("rank 0 waited 0.3 s for a message from rank 1 in all_reduce(count ", world.comm(0)));
+        const std::string error = tuttiGetLastError(world.comm(0));
+        INFO(error);
+        CHECK(tutti::harness::waited(error, 0, 0.3, "for a message from rank 1 in all_reduce(count "));
         CHECK(await_error(world.comm(1)) == tuttiTimeout);  // all ranks hear of it
         CHECK(world.all_reduce_alone(0, 0) == tuttiTimeout);
         CHECK(world.all_reduce_alone(0, 1) == tuttiTimeout);

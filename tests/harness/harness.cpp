@@ -74,6 +74,15 @@ std::ptrdiff_t open_descriptors() {
     return open;
 }
 
+bool waited(std::string_view text, int rank, double seconds, std::string_view rest) {
+    const std::string begin = "rank " + std::to_string(rank) + " waited ";
+    const std::size_t at = text.find(begin);
+    if (at == std::string_view::npos) return false;
+    const std::string after(text.substr(at + begin.size()));
+    char* end = nullptr;
+    return std::strtod(after.c_str(), &end) >= seconds && std::string_view(end).starts_with(" s " + std::string(rest));
+}
+
 void check(bool holds, std::string_view what) {
     if (!holds) throw std::runtime_error(std::string(what));
 }

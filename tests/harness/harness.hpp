@@ -41,6 +41,10 @@ inline bool has(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
+/// True if an error's text says that `rank` "waited S s " and then `rest`, S being at least `seconds`: ranks of a busy
+/// machine look later, so no test expects the time itself.
+bool waited(std::string_view text, int rank, double seconds, std::string_view rest);
+
 /// Throws std::runtime_error(what) if `holds` is false.
 void check(bool holds, std::string_view what);
 
