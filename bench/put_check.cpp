@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,9 @@ namespace {
 using perf::expect;
 
 constexpr std::size_t sizes[] = {1, 8, 4097, 65'540, 300'001, 4'000'012};
+std::size_t count_up_to(std::size_t most) {
+    return static_cast<std::size_t>(std::ranges::upper_bound(sizes, most) - sizes);
+}
 constexpr std::size_t largest = 4'000'012, slack = 16;
 
 /// Memory that adapters are not given, since it could be remapped.
@@ -67,9 +71,9 @@ class Rank {
     Rank(const Rank&) = delete;
 
     /// False, and what is wrong on the standard error, if something is.
-    bool run(int rounds, int turns) {
+    bool run(std::size_t most, int rounds, int turns) {
         int round = 0;
-        for (const std::size_t bytes : sizes)
+        for (const std::size_t bytes : std::span(sizes).first(count_up_to(most)))
             for (const std::size_t shift : {std::size_t{0}, std::size_t{3}}) put_to_all(bytes, shift, round++);
         if (device_ >= 0) replay(round++);
         ping_pong(rounds);
@@ -275,6 +279,8 @@ int main(int argc, char** argv) {
     app.add_option("-t,--threads", options.threads, "Ranks of this process")->check(CLI::Range(1, 32));
     app.add_option("--transport", options.transport, "The only one that may be used");
     app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+    std::size_t most = largest;
+    app.add_option("--largest", most, "Puts no more bytes at once")->check(CLI::Range(sizes[0], largest));
     app.add_option("-n,--rounds", rounds, "Of the signal that goes there and back, and of gets")
         ->check(CLI::Range(1, 1'000'000));
     app.add_option("--turns", turns, "Also time puts and gets, with adapters and by copies; only over a network")
@@ -287,7 +293,7 @@ int main(int argc, char** argv) {
     std::vector<std::thread> threads;
     std::vector<char> good(static_cast<std::size_t>(options.threads));
     for (int t = 0; t < options.threads; ++t)
-        threads.emplace_back([&, t] { good[static_cast<std::size_t>(t)] = Rank(world, t).run(rounds, turns); });
+        threads.emplace_back([&, t] { good[static_cast<std::size_t>(t)] = Rank(world, t).run(most, rounds, turns); });
     for (std::thread& thread : threads) thread.join();
     world.leave();
     for (const char each : good)

@@ -155,6 +155,10 @@ cudaError_t call(unsigned needs, const std::function<void(Lock&)>& body) {
         result = cudaErrorMemoryAllocation;
     }
     if (result != cudaSuccess) own.last_error = result;
+    if (result == cudaErrorNotReady) {  // who polls shares the cores with the GPU's threads
+        lock.unlock();
+        std::this_thread::yield();
+    }
     return result;
 }
 

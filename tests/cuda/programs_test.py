@@ -29,7 +29,7 @@ class Perf(unittest.TestCase):
         program = self.folder / (collective + "_perf")
         program.unlink(missing_ok=True)
         program.symlink_to(PERF)
-        done = run(*launch, program, "--device", device, "-n", "2", *arguments, **environment)
+        done = run(*launch, program, "--device", device, "-n", "2", "-w", "0", *arguments, **environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("Out of bounds values : 0 OK", done.stdout)
         table = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
@@ -102,7 +102,8 @@ class Perf(unittest.TestCase):
 class Checks(unittest.TestCase):
     def test_one_sided(self):
         for launch in ((), (TUTTI_RUN, "-n", "2")):
-            done = run(*launch, PUT_CHECK, "--device", "cuda", "-n", "5", *(() if launch else ("-t", "3")))
+            done = run(*launch, PUT_CHECK, "--device", "cuda", "-n", "5", "--largest", "4000012" if FULL else "300001",
+                       *(() if launch else ("-t", "3")))
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertIn("OK", done.stdout)
 

@@ -26,6 +26,9 @@ std::string without_comments(const std::string& text) {
     std::string out;
     out.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
+        const std::size_t slash = std::min(text.find('/', i), text.size());
+        out.append(text, i, slash - i);
+        i = slash;
         if (text.compare(i, 2, "//") == 0) {
             i = std::min(text.find('\n', i), text.size());
         } else if (text.compare(i, 2, "/*") == 0) {
@@ -34,7 +37,7 @@ std::string without_comments(const std::string& text) {
                                                            text.begin() + static_cast<long>(end), '\n')),
                        '\n');
             i = end + 2;
-        } else {
+        } else if (i < text.size()) {
             out += text[i++];
         }
     }
@@ -42,14 +45,15 @@ std::string without_comments(const std::string& text) {
 }
 
 bool in_name(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.' || c == ':';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
+           c == '%' || c == '.' || c == ':';
 }
 
 /// Words and single signs; words include the dots of opcodes and of directives.
 struct Token {
     std::string_view text;
     unsigned line;
-    bool is(const char* other) const { return text == other; }
+    bool is(std::string_view other) const { return text == other; }
 };
 
 std::vector<Token> tokens_of(std::string_view text) {
@@ -125,12 +129,12 @@ class Reader {
         ++at_;
         return token;
     }
-    bool take_if(const char* text) {
+    bool take_if(std::string_view text) {
         if (done() || !tokens_[at_].is(text)) return false;
         ++at_;
         return true;
     }
-    void expect(const char* text) {
+    void expect(std::string_view text) {
         const Token& token = take();
         if (!token.is(text))
             refuse(token.line, "'" + std::string(text) + "' was expected, not '" + std::string(token.text) + "'");
@@ -393,7 +397,9 @@ class Decoder {
             if (i.guard < 0) refuse(i.line, "a guard that is no register");
         }
         const Token word = in_.take();
-        const Opcode opcode = parts_of(word.text);
+        Word& known = words_[word.text];
+        if (known.parts.empty()) known.parts = parts_of(word.text);
+        const Opcode& opcode = known.parts;
         if (opcode[0] == "call") return call(i);
         if (opcode[0] == "bra") {
             i.run = do_branch;
@@ -406,7 +412,6 @@ class Decoder {
         unsigned vector = 1;
         bool braces = false;
         std::size_t n = 0;
-        Form form;
         for (; !in_.take_if(";"); ++n) {
             if (n > 0) in_.expect(",");
             if (in_.peek().is("[")) {
@@ -429,7 +434,9 @@ class Decoder {
             if (n == 0) first_operands_ = i.operands;
         }
         if (opcode[0] == "mov" && braces) return packing(i, opcode, vector);
-        form = form_of(opcode, vector);
+        const auto [at, is_new] = known.forms.try_emplace(vector);
+        Form& form = at->second;
+        if (is_new) form = form_of(opcode, vector);
         if (form.run == nullptr) refuse(i.line, "the instruction " + std::string(word.text) + " is not known here");
         i.run = form.run;
         i.destinations = form.destinations;
@@ -519,6 +526,11 @@ class Decoder {
     std::unordered_map<std::string, std::size_t> labels_;
     std::vector<std::pair<std::size_t, std::string>> jumps_;
     std::unordered_map<std::uint64_t, std::int32_t> constants_;
+    struct Word {
+        Opcode parts;
+        std::map<unsigned, Form> forms;  // by `vector`
+    };
+    std::unordered_map<std::string_view, Word> words_;
     unsigned used_ = 0;
     bool has_body_ = false;
     unsigned first_operands_ = 0;

@@ -30,7 +30,7 @@ void each(const Bits& bits, Work work) {
 struct Straight {
     std::size_t begin = 0, end = 0;
     std::vector<std::size_t> followers;
-    Bits read, written, live_in, live_out;  // read: before they are written
+    Bits read, written, live_in, live_out;  // of Crossing::registers; read: before they are written
 };
 
 struct Interval {
@@ -74,16 +74,40 @@ void visit(const Instruction& i, Read read, Write write) {
         if (i.operand[o] >= 0) write(static_cast<std::size_t>(i.operand[o]));
 }
 
-void find_live(const Function& f, std::vector<Straight>& parts, unsigned used) {
-    const std::size_t words = used / 64 + 1;
+/// The registers that some part reads before it writes them. All others are live within one part.
+struct Crossing {
+    static constexpr std::size_t none = SIZE_MAX;
+    std::vector<std::size_t> registers, bit;  // bit: of each register; none: it does not cross
+
+    Crossing(const Function& f, const std::vector<Straight>& parts, unsigned used) : bit(used, none) {
+        std::vector<std::size_t> written(used, none);  // by which part last
+        for (std::size_t part = 0; part < parts.size(); ++part)
+            for (std::size_t i = parts[part].begin; i < parts[part].end; ++i) {
+                const bool guarded = f.code[i].guard >= 0;  // what it writes may stay as it was
+                const auto read = [&](std::size_t r) {
+                    if (written[r] == part || bit[r] != none) return;
+                    bit[r] = registers.size();
+                    registers.push_back(r);
+                };
+                visit(f.code[i], read, [&](std::size_t r) { guarded ? read(r) : void(written[r] = part); });
+            }
+    }
+};
+
+void find_live(const Function& f, std::vector<Straight>& parts, const Crossing& crossing) {
+    const std::size_t words = crossing.registers.size() / 64 + 1;
     for (Straight& s : parts) {
         s.read = s.written = s.live_in = s.live_out = Bits(words);
         for (std::size_t i = s.begin; i < s.end; ++i) {
-            const bool guarded = f.code[i].guard >= 0;  // what it writes may stay as it was
+            const bool guarded = f.code[i].guard >= 0;
             const auto read = [&](std::size_t r) {
-                if (!get(s.written, r)) set(s.read, r);
+                const std::size_t b = crossing.bit[r];
+                if (b != Crossing::none && !get(s.written, b)) set(s.read, b);
             };
-            visit(f.code[i], read, [&](std::size_t r) { guarded ? read(r) : set(s.written, r); });
+            visit(f.code[i], read, [&](std::size_t r) {
+                if (guarded) return read(r);
+                if (crossing.bit[r] != Crossing::none) set(s.written, crossing.bit[r]);
+            });
         }
     }
     std::vector<char> changes(parts.size(), 1);  // whether live_in changed when it was last looked at
@@ -112,12 +136,13 @@ void find_live(const Function& f, std::vector<Straight>& parts, unsigned used) {
 void assign_registers(Function& function, unsigned used) {
     if (function.code.empty()) return;
     std::vector<Straight> parts = straights_of(function);
-    find_live(function, parts, used);
+    const Crossing crossing(function, parts, used);
+    find_live(function, parts, crossing);
     // An instruction reads before it writes: at 2 i and 2 i + 1.
     std::vector<Interval> intervals(used);
     for (const Straight& s : parts) {
-        each(s.live_in, [&](std::size_t r) { intervals[r].cover(2 * s.begin); });
-        each(s.live_out, [&](std::size_t r) { intervals[r].cover(2 * s.end - 1); });
+        each(s.live_in, [&](std::size_t bit) { intervals[crossing.registers[bit]].cover(2 * s.begin); });
+        each(s.live_out, [&](std::size_t bit) { intervals[crossing.registers[bit]].cover(2 * s.end - 1); });
         for (std::size_t i = s.begin; i < s.end; ++i) {
             const bool guarded = function.code[i].guard >= 0;
             visit(
