@@ -1,12 +1,16 @@
 #define _GNU_SOURCE
 #include "loop.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { period = 31 };
 
@@ -107,6 +111,61 @@ static double seconds_of(struct race* race, long operations, int calls, int touc
     return race->library->largest(now_seconds() - begin) / (double)operations;
 }
 
+/* Shared by the ranks of a run: a file of COMPARE_LINE, which is empty at first. */
+struct line {
+    _Alignas(128) atomic_int ball;
+    _Alignas(128) atomic_int measured; /* how often */
+};
+
+static struct line* shared_line(void) {
+    const char* path = getenv("COMPARE_LINE");
+    const int fd = path ? open(path, O_RDWR) : -1;
+    void* memory = MAP_FAILED;
+    if (!path) return NULL;
+    if (fd >= 0 && ftruncate(fd, sizeof(struct line)) == 0)
+        memory = mmap(NULL, sizeof(struct line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        perror(path);
+        exit(1);
+    }
+    close(fd);
+    return (struct line*)memory;
+}
+
+static double thrown_ns(struct line* line, int rank, int begin, int throws) {
+    const double since = now_seconds();
+    for (int turn = begin; turn < begin + 2 * throws; ++turn) {
+        if (turn % 2 == rank)
+            atomic_store_explicit(&line->ball, turn + 1, memory_order_release);
+        else
+            while (atomic_load_explicit(&line->ball, memory_order_acquire) <= turn) continue;
+    }
+    return 1e9 * (now_seconds() - since) / throws / 2;
+}
+
+/* How long a cache line takes now from the core of rank 0 to that of rank 1: the least of some means, for whatever
+ * disturbs does not belong to it. The other ranks sleep meanwhile. 0 without COMPARE_LINE. */
+static double line_ns(const struct library* library) {
+    enum { repeats = 4, throws = 50 };
+    static struct line* line;
+    static int times, turn;
+    double least = 1e9;
+    if (!line) line = shared_line();
+    if (!line || library->ranks < 2) return 0;
+    library->largest(0); /* nobody else is at work any more */
+    ++times;
+    if (library->rank > 1) {
+        while (atomic_load_explicit(&line->measured, memory_order_acquire) < times) usleep(20);
+        return 0;
+    }
+    for (int repeat = 0; repeat < repeats; ++repeat, turn += 2 * throws) {
+        const double ns = thrown_ns(line, library->rank, turn, throws);
+        if (ns < least) least = ns;
+    }
+    if (library->rank == 0) atomic_store_explicit(&line->measured, times, memory_order_release);
+    return least;
+}
+
 /* What calls add to a loop that touches the buffers, or to one that does nothing else. */
 static double seconds_of_call(struct race* race, long operations, int touches) {
     const double all = seconds_of(race, operations, 1, touches);
@@ -129,7 +188,7 @@ static struct race race_of(const struct library* library, const struct collectiv
 
 static void time_size(struct race race, const struct effort* effort) {
     const int touches = getenv("COMPARE_TOUCH") != NULL, prints = race.library->rank == 0;
-    double guess;
+    double guess, ns[effort->batches + 1];
     long operations;
     if (race.writes) fill(&race);
     run_and_check(&race); /* connects, and registers the buffers */
@@ -137,10 +196,14 @@ static void time_size(struct race race, const struct effort* effort) {
     if (guess < 0.01) guess = seconds_of(&race, (long)(0.01 / guess) + 1, 1, touches);
     operations = (long)(effort->seconds / effort->batches / guess) + 1;
     if (prints) printf("{\"bytes\": %zu, \"us\": [", race.bytes);
+    ns[0] = line_ns(race.library);
     for (int batch = 0; batch < effort->batches; ++batch) {
         const double time = seconds_of_call(&race, operations, touches);
+        ns[batch + 1] = line_ns(race.library);
         if (prints) printf("%s%.4f", batch ? ", " : "", 1e6 * time);
     }
+    if (prints && ns[0] > 0)
+        for (int i = 0; i <= effort->batches; ++i) printf("%s%.0f", i ? ", " : "], \"line_ns\": [", ns[i]);
     if (prints) printf("]}\n");
     fflush(stdout);
     touch(&race); /* so that an output of an earlier call is wrong */

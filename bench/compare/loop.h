@@ -46,7 +46,10 @@ void pin_to_core(int local_rank);
  * one element; what is printed is the size that was asked for. With COMPARE_TOUCH in the environment every rank writes
  * its input before each call and reads its output after it, as programs do; what is printed is what the calls add to
  * the time of a loop that touches as much. So a result that lies in another core's cache costs the library that left it
- * there. */
+ * there.
+ * With COMPARE_LINE, the path of an empty file that all ranks share, rank 0 also prints how long a cache line took from
+ * the core of rank 0 to that of rank 1 before each batch and after the last one ("line_ns"). Some virtual machines move
+ * their processors, and that changes within seconds. */
 void time_sizes(const struct library* library, const char* collective, const char* sizes, const struct effort* effort);
 
 double now_seconds(void);

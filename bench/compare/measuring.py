@@ -10,8 +10,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 
 
 def say(text):
@@ -47,24 +49,38 @@ def surroundings(build):
             "optimization": options["optimization"], "load_before": load, "tuning": tuning}
 
 
+@dataclass(frozen=True)
+class Batch:
+    us: float
+    line_ns: tuple = ()  # a cache line's way between the cores, before and after; (): nobody looked
+
+
 def run_once(setting, ranks, sizes, seconds, batches, limit):
-    """{bytes: microseconds}, the median over the run's batches; what a failing run printed before it failed counts."""
+    """{bytes: microseconds}, the median over the run's batches."""
+    runs = run_batches(setting, ranks, sizes, seconds, batches, limit)
+    return {size: statistics.median(batch.us for batch in run) for size, run in runs.items()}
+
+
+def run_batches(setting, ranks, sizes, seconds, batches, limit):
+    """{bytes: [Batch]}; what a failing run printed before it failed counts."""
     command, directory = setting.command(ranks)
     command += [",".join(map(str, sizes)), str(seconds), str(batches)]
-    environment = {**os.environ, **setting.environment}
-    try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=limit)
-        output, trouble = done.stdout, done.stderr.strip() if done.returncode else ""
-    except subprocess.TimeoutExpired as late:
-        output, trouble = (late.stdout or b"").decode(), f"not finished within {limit} s"
-    finally:
-        shutil.rmtree(directory, ignore_errors=True) if directory else None
+    with tempfile.NamedTemporaryFile(prefix="compare-", dir="/dev/shm") as line:
+        environment = {**os.environ, "COMPARE_LINE": line.name, **setting.environment}
+        try:
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=limit)
+            output, trouble = done.stdout, done.stderr.strip() if done.returncode else ""
+        except subprocess.TimeoutExpired as late:
+            output, trouble = (late.stdout or b"").decode(), f"not finished within {limit} s"
+        finally:
+            shutil.rmtree(directory, ignore_errors=True) if directory else None
     times = {}
     for line in output.splitlines():
         if line.startswith('{"bytes"') and line.endswith("}"):
             row = json.loads(line)
-            times[row["bytes"]] = statistics.median(row["us"])
+            ways = row.get("line_ns", [])
+            times[row["bytes"]] = [Batch(us, tuple(ways[i:i + 2])) for i, us in enumerate(row["us"])]
     if trouble and len(times) < len(sizes):
         last = trouble.splitlines()[-1]
         say(f"  {setting.library} ({setting.label}) at {ranks} ranks: only {len(times)} of {len(sizes)} sizes: {last}")
@@ -91,8 +107,9 @@ def best_settings(settings, ranks, sizes, effort):
 
 def alternate(chosen, ranks, rounds, effort, machine, sizes):
     """Rounds in which all take turns, the machine's limits among them: ([{bytes, ranks, library, setting, us, rounds}]
-    with medians, the best that the machine did in any of the rounds)."""
-    times, limits = defaultdict(list), []
+    with medians, the best that the machine did in any of the rounds). If the distance of the cores changes meanwhile,
+    rows also have {us, batches} for "near" and "far"."""
+    times, limits, runs = defaultdict(list), [], defaultdict(list)
     order = [*chosen, None]
     for number in range(rounds):
         say(f"  {ranks} ranks, round {number + 1} of {rounds}")
@@ -100,12 +117,29 @@ def alternate(chosen, ranks, rounds, effort, machine, sizes):
             if setting is None:
                 limits.append(machine_limits(machine, ranks, sizes))
                 continue
-            for size, us in run_once(setting, ranks, chosen[setting], *effort).items():
-                times[setting, size].append(us)
+            for size, run in run_batches(setting, ranks, chosen[setting], *effort).items():
+                times[setting, size].append(statistics.median(batch.us for batch in run))
+                runs[setting, size] += run
         random.Random(number).shuffle(order)  # nobody always follows the same one
+    by_distance = apart(runs)
     return [{"ranks": ranks, "bytes": size, "library": setting.library, "setting": setting.label,
-             "us": statistics.median(values), "rounds": values}
+             "us": statistics.median(values), "rounds": values, **by_distance[setting, size]}
             for (setting, size), values in times.items()], best_limits(limits)
+
+
+def apart(runs):
+    """{key: {"near": {us, batches}, "far": ...}} of {key: [Batch]}, where cores are near if a line takes at most twice
+    as long as in the calm, and far from three times on, before and after the batch. {} for each unless some are far."""
+    ways = sorted(way for run in runs.values() for batch in run for way in batch.line_ns)
+    calm = ways[len(ways) // 20] if ways else 0
+    found = {key: {} for key in runs}
+    for key, run in runs.items():
+        near = [batch.us for batch in run if batch.line_ns and max(batch.line_ns) <= 2 * calm]
+        far = [batch.us for batch in run if batch.line_ns and min(batch.line_ns) >= 3 * calm]
+        found[key] = {name: {"us": statistics.median(us), "batches": len(us)}
+                      for name, us in (("near", near), ("far", far)) if us}
+    some = any("far" in each for each in found.values())
+    return {key: each if some else {} for key, each in found.items()}
 
 
 def machine_limits(program, ranks, sizes):

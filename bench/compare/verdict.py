@@ -21,15 +21,24 @@ def figure(us):
 class Results:
     """Of one collective."""
 
-    def __init__(self, rows, op="all_reduce"):
+    def __init__(self, rows, op="all_reduce", cores=""):
         self.op = op
-        self.title = COLLECTIVES[op].title()
+        self.title = COLLECTIVES[op].title() + cores
         self.rows = rows
         self.best = {}  # of a library's settings
         for row in rows:
             key = row["ranks"], row["bytes"], row["library"]
             if key not in self.best or row["us"] < self.best[key]["us"]:
                 self.best[key] = row
+
+    def apart(self):
+        """For each distance that the cores had: the results of batches at that distance. [] if it did not change."""
+        found = []
+        for distance in ("near", "far"):
+            rows = [{**row, **row[distance]} for row in self.rows if distance in row]
+            if rows:
+                found.append(Results(rows, self.op, f", cores {distance}"))
+        return found
 
     def libraries(self):
         return list(dict.fromkeys(row["library"] for row in self.rows))

@@ -76,6 +76,23 @@ class Compare(unittest.TestCase):
         self.assertEqual(limits, {"hand_over_ns": 51, "meeting_us": 0.1, "copy_one_core_gbs": 13,
                                   "copy_by_size_gbs": {"1024": 23, "67108864": 2}})
 
+    def test_batches_are_told_apart_by_the_distance_of_the_cores(self):
+        def run(*batches):
+            return [measuring.Batch(us, ways) for us, *ways in batches]
+        runs = {"a": run((1, 30, 31), (9, 30, 200), (5, 200, 201), (7, 210, 190), (2, 60, 30)), "b": run((4, 35, 33))}
+        both = {"near": {"us": 1.5, "batches": 2}, "far": {"us": 6, "batches": 2}}
+        self.assertEqual(measuring.apart(runs), {"a": both, "b": {"near": {"us": 4, "batches": 1}}})
+        for steady in ({"b": runs["b"]}, {"b": [measuring.Batch(4)]}, {"b": []}):
+            self.assertEqual(measuring.apart(steady), {"b": {}})
+        rows = [{"ranks": 2, "bytes": 1024, "library": library, "setting": "", "us": 5, **parts} for library, parts in
+                (("Tutti private", both), ("MPICH", {"near": {"us": 3, "batches": 4}}))]
+        near, far = verdict.Results(rows).apart()
+        self.assertEqual((near.time(2, 1024, "Tutti private"), near.best_peer(2, 1024)), (1.5, 3))
+        self.assertEqual((far.time(2, 1024, "Tutti private"), far.best_peer(2, 1024)), (6, None))
+        self.assertIn("All-reduce, cores far, 2 processes", verdict.table(far, {}))
+        rows = [{"ranks": 2, "bytes": 1024, "library": "MPICH", "setting": "", "us": 5}]
+        self.assertEqual(verdict.Results(rows).apart(), [])
+
     def test_two_settings_go_on_and_the_rounds_tell_the_better(self):
         settings = [self.setting("MPICH", "a", 5, 8, 9, 8), self.setting("MPICH", "b", 6, 6, 6, 6),
                     self.setting("MPICH", "c", 7)]
@@ -115,9 +132,12 @@ class Compare(unittest.TestCase):
             for ranks in (1, 2, 3, 8) if setting.program[-1] == "all_reduce" else (2, 5):
                 for touched in ({}, {"COMPARE_TOUCH": "1"}):
                     os.environ.update(touched)
-                    times = measuring.run_once(setting, ranks, [8, 48, 52, 4096, 4100, 600000], 0.001, 1, 60)
+                    runs = measuring.run_batches(setting, ranks, [8, 48, 52, 4096, 4100, 600000], 0.001, 1, 60)
                     os.environ.pop("COMPARE_TOUCH", None)
-                    self.assertEqual(len(times), 6, (setting.program, ranks, touched))
+                    self.assertEqual(len(runs), 6, (setting.program, ranks, touched))
+                    ways = [way for run in runs.values() for batch in run for way in batch.line_ns]
+                    self.assertEqual(len(ways), 12 if ranks > 1 else 0)
+                    self.assertTrue(all(ways))
 
     def test_an_output_of_an_earlier_call_is_noticed(self):
         clients = contenders.Clients(pathlib.Path().resolve())
