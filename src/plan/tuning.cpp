@@ -247,7 +247,11 @@ std::shared_ptr<const Tuning> Tuning::of_this_machine() {
             config().cache_directory + "/tutti";  // to name the machine takes longer than to look
         if (config().tuning.empty() && access(folder.c_str(), F_OK) != 0) return tuning;
         const std::string path = default_path();
-        if (path.empty() || access(path.c_str(), F_OK) != 0) return tuning;
+        if (path.empty()) return tuning;
+        if (access(path.c_str(), F_OK) != 0) {  // no warning: tutti-tune writes it
+            if (!config().tuning.empty()) log(Level::info, "TUTTI_TUNING: there is no file %s", path.c_str());
+            return tuning;
+        }
         try {
             *tuning = read(path);
             log(Level::info, "tuned by %s", path.c_str());

@@ -68,6 +68,12 @@ class Refusals(unittest.TestCase):
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertIn("rank 0: 1 of 1 bytes that it gets from rank 1 are wrong (round 0)", done.stderr)
 
+    def test_a_tuning_file_that_is_not_there_is_told(self):
+        done = subprocess.run([str(PERF / "all_reduce_perf"), "-b", "8", "-e", "8"], capture_output=True, text=True,
+                              timeout=120, env=dict(os.environ, TUTTI_TUNING="/nowhere/x.json", TUTTI_DEBUG="INFO"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("TUTTI INFO TUTTI_TUNING: there is no file /nowhere/x.json", done.stderr)
+
     def test_library_error(self):
         done = perf("all_reduce", "-b", "8", "-e", "8", "--algo", "no-such-algorithm")
         self.assertEqual(done.returncode, 3)
