@@ -169,6 +169,12 @@ void take_common_path(Platform& platform, const Census& told) {
             platform.transport.c_str(), path->latency_us, 1e-3 / path->us_per_byte);
 }
 
+bool all_share_memory(const Connections& connections) {
+    for (Rank r = 0; r < connections.ranks(); ++r)
+        if (r != connections.rank() && connections.transport_to(r).sees() == Sees::nothing) return false;
+    return !connections.on_gpus();
+}
+
 /// Whether the ranks are two processes of one host whose cores share no cache, or it can't be measured. The same on
 /// both. Call it only if each has a core.
 bool cores_are_far(Connections& connections) {
@@ -323,6 +329,7 @@ Communicator::Communicator(std::shared_ptr<Session> session, std::shared_ptr<Are
     }
     const bool far_cores = !waiting_.oversubscribed && cores_are_far(connections_);
     caches_.apart = far_cores;
+    caches_.several = ranks() > 2 && all_share_memory(connections_);
     std::size_t all_cores = 0;  // of all hosts, so that all ranks decide alike
     for (const auto& [its_host, its] : told.cores) all_cores += its.count();
     auto tuner =

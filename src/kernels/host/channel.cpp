@@ -22,17 +22,12 @@ HostChannel::HostChannel(const BoundProgram& bound, RankPage& page, int number, 
                          std::span<const Connection> from)
     : bound_(bound),
       number_(number),
+      own_(page.wake_up),
       touching_(page),
       sources_(new const void*[longest(bound.program, &Step::sources)]),
       sinks_(new void*[longest(bound.program, &Step::sinks)]) {
-    for (const Connection& c : to) {
-        to_.push_back({c});
-        senders_.push_back(c.sender);
-    }
-    for (const Connection& c : from) {
-        from_.push_back({c});
-        receivers_.push_back(c.receiver);
-    }
+    for (const Connection& c : to) to_.push_back({c}), senders_.push_back(c.sender);
+    for (const Connection& c : from) from_.push_back({c}), receivers_.push_back(c.receiver);
     reduction_.sources = sources_.get();
     reduction_.sinks = sinks_.get();
 }
@@ -308,7 +303,7 @@ inline void HostChannel::store(const Layout::Step& step) {
         std::byte* const place = to_peer ? payload_room(o) : slice(step, o);
         if (bypass.sinks && to_peer && place == nullptr) read_soon |= outgoing(o).link->reads_references();
         if (place == nullptr || place == there_already) continue;
-        if (bypass.any() && (to_peer ? bypass.stores(outgoing(o).kind, *outgoing(o).sender) : bypass.sinks))
+        if (bypass.any() && (to_peer ? bypass.stores(outgoing(o).kind, *outgoing(o).sender, own_) : bypass.sinks))
             reduction_.streaming |= Reduction::bit(end - sinks_.get());
         *end++ = place;
     }
@@ -320,7 +315,7 @@ inline void HostChannel::store(const Layout::Step& step) {
 std::uint16_t HostChannel::cold_sources(const Layout::Step& step) {
     std::uint16_t cold = 0;
     for (std::ptrdiff_t k = 0; const Operand& o : step.sources()) {
-        if (o.place == Place::peer ? layout_->bypass.reads(incoming(o).receiver->cell().kind) : layout_->bypass.sources)
+        if (o.place == Place::peer ? layout_->bypass.reads(*incoming(o).receiver, own_) : layout_->bypass.sources)
             cold |= Reduction::bit(k);
         ++k;
     }

@@ -128,9 +128,8 @@ class HostChannel {
     const Layout* layout_ = nullptr;
     const Layout::Step* steps_ = nullptr;
     const Layout::Short* shorts_ = nullptr;
-    std::uint32_t step_count_ = 0;
-    std::uint32_t tiles_ = 0;  // on this channel
-    bool scales_ = false;      // inputs are multiplied
+    std::uint32_t step_count_ = 0, tiles_ = 0;  // on this channel
+    bool scales_ = false;                       // inputs are multiplied
     Cursor cursor_;
     bool mappable_ = false;  // this rank's buffers are, and those of all ranks behind messages received so far
 
@@ -139,7 +138,8 @@ class HostChannel {
     std::uintptr_t tile_in_[3]{};  // by Place: where the tile begins in input, output, scratch
     std::size_t bytes_ = 0;        // of the step, in this tile
     std::uint32_t signature_ = 0;  // of the step's messages
-    Touching touching_;            // while the step may access a peer's memory
+    const WakeUp& own_;
+    Touching touching_;  // while the step may access a peer's memory
     Reduction reduction_{};
     std::unique_ptr<const void*[]> sources_;  // of reduction_, with room for the longest step
     std::unique_ptr<void*[]> sinks_;

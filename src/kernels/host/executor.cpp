@@ -129,6 +129,8 @@ void HostExecution::lay_out() {
     layout_.large = Bypass::too_large(caches_, layout_.input + layout_.output, layout_.output);
     layout_.bypass = {};
     layout_.bypass.decide_on_slots(caches_, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
+    layout_.tries_slots = Bypass::tries_slots(caches_, layout_.longest_message);
+    trial_ = {};
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
@@ -154,7 +156,7 @@ void HostExecution::lay_out() {
 /// Of a step of job_.
 Layout::Form HostExecution::form_of(const Step& step) const {
     if (step.sources == 0 || step.sinks != 1 || bound_.program.message_chunks != 1 || job_.rows != nullptr ||
-        job_.tiles != 1 || layout_.large || layout_.bypass.slots)
+        job_.tiles != 1 || layout_.large || layout_.bypass.slots || layout_.tries_slots)
         return Layout::Form::general;
     const bool receives = bound_.program.operands[step.first].place == Place::peer;
     const bool sends = bound_.program.operands[step.first + step.sources].place == Place::peer;
@@ -185,6 +187,11 @@ void HostExecution::decide_on_buffers() {
 
 [[gnu::hot]] void HostExecution::begin() {
     if (layout_.large) decide_on_buffers();
+    trying_ = layout_.tries_slots && !(job_.by_reference && job_.mappable) && job_.threads == 1;
+    if (trying_) {
+        layout_.bypass.slots = trial_.other();
+        begun_ = Clock::now();
+    }
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
@@ -211,6 +218,7 @@ bool HostExecution::mappable() const {
         moved |= l.progress();
         if (l.finished()) running_.store(running_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     }
+    if (trying_ && moved && finished()) trial_.took(Clock::now() - begun_);
     return moved;
 }
 

@@ -9,8 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/os.hpp"
 #include "base/types.hpp"
 #include "kernels/host/job.hpp"
+#include "kernels/host/trial.hpp"
 #include "kernels/interpreter.hpp"
 
 namespace tutti {
@@ -107,6 +109,9 @@ class HostExecution {
     std::vector<std::byte> scratch_;
     std::atomic<int> running_{0};  // number of channels that have not finished
     AdaptiveSpin adaptive_spin_;
+    Trial trial_;  // of calls whose messages stay in the caches, and bypass them
+    bool trying_ = false;
+    Clock::time_point begun_{};
 };
 
 }  // namespace tutti
