@@ -188,10 +188,8 @@ void HostExecution::decide_on_buffers() {
 [[gnu::hot]] void HostExecution::begin() {
     if (layout_.large) decide_on_buffers();
     trying_ = layout_.tries_slots && !(job_.by_reference && job_.mappable) && job_.threads == 1;
-    if (trying_) {
-        layout_.bypass.slots = trial_.other();
-        begun_ = Clock::now();
-    }
+    if (layout_.tries_slots) layout_.bypass.slots = trying_ && trial_.other();
+    if (trying_) begun_ = Clock::now();
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
