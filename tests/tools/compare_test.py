@@ -89,7 +89,7 @@ class Compare(unittest.TestCase):
         near, far = verdict.Results(rows).apart()
         self.assertEqual((near.time(2, 1024, "Tutti private"), near.best_peer(2, 1024)), (1.5, 3))
         self.assertEqual((far.time(2, 1024, "Tutti private"), far.best_peer(2, 1024)), (6, None))
-        self.assertIn("All-reduce, cores far, 2 processes", verdict.table(far, {}))
+        self.assertIn("all-reduce, cores far, 2 processes", verdict.table(far, {}))
         rows = [{"ranks": 2, "bytes": 1024, "library": "MPICH", "setting": "", "us": 5}]
         self.assertEqual(verdict.Results(rows).apart(), [])
 
