@@ -96,16 +96,19 @@ TEST_CASE("what bypasses the caches arrives") {
                 job.count = count;
                 job.block =
                     (count + static_cast<std::size_t>(call.columns) - 1) / static_cast<std::size_t>(call.columns);
-                job.tile = std::min<std::size_t>(job.block, 4097);
-                job.tiles = static_cast<std::uint32_t>((job.block + job.tile - 1) / job.tile);
+                const auto in_tiles_of = [&job](std::size_t most) {
+                    job.tile = std::min(job.block, most);
+                    job.tiles = static_cast<std::uint32_t>((job.block + job.tile - 1) / job.tile);
+                };
+                in_tiles_of(4097);
                 job.by_reference = by_reference;
                 job.call.signature = 7;
                 const Results expected = results_of(call.algorithm, call.collective, CacheShare(), job);
                 CHECK(std::ranges::count(expected[1], 0.0F) < static_cast<std::ptrdiff_t>(2 * count));
                 for (const CacheShare caches : {none_in_cache, apart, none_and_apart})
                     CHECK((results_of(call.algorithm, call.collective, caches, job) == expected));
-                CHECK(
-                    (results_of(call.algorithm, call.collective, several, job, 7) == expected));  // both ways, at least
+                in_tiles_of(slot_bytes / sizeof(float));  // so long that they are tried, three calls each way
+                CHECK((results_of(call.algorithm, call.collective, several, job, 7) == expected));
             }
 }
 
@@ -203,7 +206,8 @@ TEST_CASE("calls tell which of two ways is shorter, again and again") {
 }
 
 TEST_CASE("several ranks of one host try whether long messages bypass the caches") {
-    CHECK(Bypass::tries_slots({SIZE_MAX, false, true}, 16384));
-    CHECK(!Bypass::tries_slots({SIZE_MAX, false, true}, 16383));
-    CHECK(!Bypass::tries_slots({SIZE_MAX, true, false}, 16384));
+    CHECK(Bypass::tries_slots({SIZE_MAX, false, true}, 65536, 524'288));
+    CHECK(!Bypass::tries_slots({SIZE_MAX, false, true}, 65536, 524'287));
+    CHECK(!Bypass::tries_slots({SIZE_MAX, false, true}, 65535, 524'288));
+    CHECK(!Bypass::tries_slots({SIZE_MAX, true, false}, 65536, 524'288));
 }

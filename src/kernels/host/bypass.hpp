@@ -56,8 +56,8 @@ struct Bypass {
         slots = caches.apart && one_way && longest_message >= far_bytes;
     }
     /// Whether a Trial decides on `slots`.
-    static bool tries_slots(CacheShare caches, std::size_t longest_message) {
-        return caches.several && longest_message >= tried_bytes;
+    static bool tries_slots(CacheShare caches, std::size_t longest_message, std::size_t buffers) {
+        return caches.several && longest_message >= tried_bytes && buffers >= 8 * tried_bytes;
     }
 
   private:
@@ -72,7 +72,7 @@ struct Bypass {
     /// cache of its own, and a peer's. Below, fetching ahead costs more than it gains (docs/performance-cpu.md).
     static constexpr std::size_t cold_shares = 2, cold_shares_apart = 3, cold_shares_of_peer = 4;
     /// Where cores have no cache in common, a line in the other one's cache takes longer than one in memory.
-    static constexpr std::size_t far_bytes = 8 * 1024, tried_bytes = 16 * 1024;
+    static constexpr std::size_t far_bytes = 8 * 1024, tried_bytes = 64 * 1024;
 };
 
 }  // namespace tutti

@@ -129,7 +129,7 @@ void HostExecution::lay_out() {
     layout_.large = Bypass::too_large(caches_, layout_.input + layout_.output, layout_.output);
     layout_.bypass = {};
     layout_.bypass.decide_on_slots(caches_, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
-    layout_.tries_slots = Bypass::tries_slots(caches_, layout_.longest_message);
+    layout_.tries_slots = Bypass::tries_slots(caches_, layout_.longest_message, layout_.input + layout_.output);
     trial_ = {};
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
