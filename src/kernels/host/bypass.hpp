@@ -72,7 +72,9 @@ struct Bypass {
     /// cache of its own, and a peer's. Below, fetching ahead costs more than it gains (docs/performance-cpu.md).
     static constexpr std::size_t cold_shares = 2, cold_shares_apart = 3, cold_shares_of_peer = 4;
     /// Where cores have no cache in common, a line in the other one's cache takes longer than one in memory.
-    static constexpr std::size_t far_bytes = 8 * 1024, tried_bytes = 64 * 1024;
+    static constexpr std::size_t far_bytes = 8 * 1024;
+    /// Shorter messages, and calls whose buffers together have less than eight times as much, lose by trials.
+    static constexpr std::size_t tried_bytes = 64 * 1024;
 };
 
 }  // namespace tutti

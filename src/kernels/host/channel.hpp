@@ -138,8 +138,8 @@ class HostChannel {
     std::uintptr_t tile_in_[3]{};  // by Place: where the tile begins in input, output, scratch
     std::size_t bytes_ = 0;        // of the step, in this tile
     std::uint32_t signature_ = 0;  // of the step's messages
-    const WakeUp& own_;
-    Touching touching_;  // while the step may access a peer's memory
+    const WakeUp& own_;            // this rank's
+    Touching touching_;            // while the step may access a peer's memory
     Reduction reduction_{};
     std::unique_ptr<const void*[]> sources_;  // of reduction_, with room for the longest step
     std::unique_ptr<void*[]> sinks_;

@@ -109,9 +109,9 @@ class HostExecution {
     std::vector<std::byte> scratch_;
     std::atomic<int> running_{0};  // number of channels that have not finished
     AdaptiveSpin adaptive_spin_;
-    Trial trial_;  // of calls whose messages stay in the caches, and bypass them
-    bool trying_ = false;
-    Clock::time_point begun_{};
+    Trial trial_;                // of calls whose messages stay in the caches, and bypass them
+    bool trying_ = false;        // the job under way is one of them,
+    Clock::time_point begun_{};  // since then
 };
 
 }  // namespace tutti

@@ -110,8 +110,8 @@ struct Layout {
     std::size_t longest_message = 0;  // in bytes
     std::size_t input = 0;            // bytes of all rows
     std::size_t output = 0;
-    bool large = false;  // both together do not stay in the cache
-    bool tries_slots = false;
+    bool large = false;        // both together do not stay in the cache
+    bool tries_slots = false;  // Bypass::tries_slots()
     Bypass bypass;
 };
 static_assert(sizeof(Layout::Step) == 64 && sizeof(Layout::Short) == 32);
