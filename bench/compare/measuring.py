@@ -10,7 +10,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -65,18 +64,18 @@ def run_batches(setting, ranks, sizes, seconds, batches, limit):
     """{bytes: [Batch]}; what a failing run printed before it failed counts."""
     command, directory = setting.command(ranks)
     command += [",".join(map(str, sizes)), str(seconds), str(batches)]
-    with tempfile.NamedTemporaryFile(prefix="compare-", dir="/dev/shm") as line:
-        environment = {**os.environ, **setting.environment}
-        if len(os.sched_getaffinity(0)) > 1:  # a line that two ranks throw on one core takes as long as its turns
-            environment["COMPARE_LINE"] = line.name
-        try:
-            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  timeout=limit)
-            output, trouble = done.stdout, done.stderr.strip() if done.returncode else ""
-        except subprocess.TimeoutExpired as late:
-            output, trouble = (late.stdout or b"").decode(), f"not finished within {limit} s"
-        finally:
-            shutil.rmtree(directory, ignore_errors=True) if directory else None
+    environment, line = {**os.environ, **setting.environment}, os.memfd_create("line")  # gone with this process
+    if len(os.sched_getaffinity(0)) > 1:  # a line that two ranks throw on one core takes as long as its turns
+        environment["COMPARE_LINE"] = f"/proc/{os.getpid()}/fd/{line}"
+    try:
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=limit)
+        output, trouble = done.stdout, done.stderr.strip() if done.returncode else ""
+    except subprocess.TimeoutExpired as late:
+        output, trouble = (late.stdout or b"").decode(), f"not finished within {limit} s"
+    finally:
+        os.close(line)
+        shutil.rmtree(directory, ignore_errors=True) if directory else None
     times = {}
     for line in output.splitlines():
         if line.startswith('{"bytes"') and line.endswith("}"):
