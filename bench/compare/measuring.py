@@ -57,7 +57,16 @@ class Batch:
 def run_once(setting, ranks, sizes, seconds, batches, limit):
     """{bytes: microseconds}, the median over the run's batches."""
     runs = run_batches(setting, ranks, sizes, seconds, batches, limit)
-    return {size: statistics.median(batch.us for batch in run) for size, run in runs.items()}
+    medians = {size: median(batch.us for batch in run) for size, run in runs.items()}
+    return {size: us for size, us in medians.items() if us is not None}
+
+
+def median(us):
+    """None if there are none, or if it is no time: what calls add to a loop that touches large buffers may be lost in
+    the loop's own variation."""
+    us = list(us)
+    middle = statistics.median(us) if us else 0
+    return middle if middle > 0 else None
 
 
 def run_batches(setting, ranks, sizes, seconds, batches, limit):
@@ -124,8 +133,8 @@ def alternate(chosen, ranks, rounds, effort, machine, sizes):
         random.Random(number).shuffle(order)  # nobody always follows the same one
     by_distance = apart(runs)
     return [{"ranks": ranks, "bytes": size, "library": setting.library, "setting": setting.label,
-             "us": statistics.median(values), "rounds": values, **by_distance[setting, size]}
-            for (setting, size), values in times.items()], best_limits(limits)
+             "us": us, "rounds": values, **by_distance[setting, size]}
+            for (setting, size), values in times.items() if (us := median(values)) is not None], best_limits(limits)
 
 
 def apart(runs):
@@ -137,8 +146,8 @@ def apart(runs):
     for key, run in runs.items():
         near = [batch.us for batch in run if batch.line_ns and max(batch.line_ns) <= 2 * calm]
         far = [batch.us for batch in run if batch.line_ns and min(batch.line_ns) >= 3 * calm]
-        found[key] = {name: {"us": statistics.median(us), "batches": len(us)}
-                      for name, us in (("near", near), ("far", far)) if us}
+        found[key] = {name: {"us": middle, "batches": len(us)}
+                      for name, us in (("near", near), ("far", far)) if (middle := median(us)) is not None}
     some = any("far" in each for each in found.values())
     return {key: each if some else {} for key, each in found.items()}
 

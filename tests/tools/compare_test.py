@@ -93,6 +93,16 @@ class Compare(unittest.TestCase):
         rows = [{"ranks": 2, "bytes": 1024, "library": "MPICH", "setting": "", "us": 5}]
         self.assertEqual(verdict.Results(rows).apart(), [])
 
+    def test_what_takes_less_time_than_none_is_no_figure(self):
+        settings = [self.setting("Tutti mapped", "", -3, -2, 4, -1), self.setting("MPICH", "a", -9),
+                    self.setting("MPICH", "b", 6, 6, -7, 8)]
+        chosen = measuring.best_settings(settings[1:], 2, [1024], (1, 1, 60))
+        self.assertEqual([setting.label for setting in chosen], ["b"])
+        rows, _ = measuring.alternate({settings[0]: [1024]} | chosen, 2, 3, (1, 1, 60), "./machine", [1024])
+        self.assertEqual([(row["library"], row["us"]) for row in rows], [("MPICH", 6)])
+        runs = {"a": [measuring.Batch(us, (30, 30)) for us in (-1, -2, 3)], "b": [measuring.Batch(-5, (200, 200))]}
+        self.assertEqual(measuring.apart(runs), {"a": {}, "b": {}})
+
     def test_two_settings_go_on_and_the_rounds_tell_the_better(self):
         settings = [self.setting("MPICH", "a", 5, 8, 9, 8), self.setting("MPICH", "b", 6, 6, 6, 6),
                     self.setting("MPICH", "c", 7)]
