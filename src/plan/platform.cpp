@@ -95,8 +95,7 @@ void Platform::place_on_cores(std::vector<int> its) {
 /// answer brings them. That decides up to 512 KiB, with caches of 512 KiB and of 2 MiB alike, and up to four times that
 /// between far cores. Where all bytes have many readers, it decides longer.
 std::size_t Platform::copied_up_to(Collective collective) const {
-    if (oversubscribed()) return copied_bytes;
-    if (collective == Collective::broadcast) return 8 * copied_bytes;
+    if (collective == Collective::broadcast && !oversubscribed()) return 8 * copied_bytes;
     const std::size_t bytes = far_cores ? 4 * copied_bytes : copied_bytes;
     return collective == Collective::all_gather ? 2 * bytes : bytes;
 }

@@ -116,6 +116,10 @@ TEST_CASE("where ranks outnumber cores, buffers that fit the cores' own caches g
     }
     CHECK(chosen(8, 2, 256 << 10, true).second.by_reference);
     CHECK(chosen(8, 8, 1 << 20, true).second.by_reference);
+    const Platform sharing = host_platform(8, 2, 32 << 20, 1 << 20, {&shm_transport()});
+    CHECK(sharing.copied_up_to(Collective::all_reduce) == 128 << 10);
+    CHECK(sharing.copied_up_to(Collective::broadcast) == 128 << 10);
+    CHECK(sharing.copied_up_to(Collective::all_gather) == 256 << 10);
 }
 
 TEST_CASE("where ranks have cores of their own, mapped buffers are copied up to the size from which references pay") {

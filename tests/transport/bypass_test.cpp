@@ -49,6 +49,19 @@ struct Side {
     HostExecution execution;
 };
 
+void run_both(Side& first, Side& second) {
+    first.execution.start(first.mine);
+    second.execution.start(second.mine);
+    for (const Deadline end = Clock::now() + std::chrono::seconds(20);
+         !first.execution.finished() || !second.execution.finished();) {
+        if (Clock::now() > end) FAIL("the ranks wait for each other");
+        if (!first.execution.finished()) first.execution.progress();
+        if (!second.execution.finished()) second.execution.progress();
+    }
+}
+
+constexpr int calls_that_try = 18;  // eight each way, and two more
+
 using Results = std::array<std::vector<float>, 2>;
 
 /// calls: each has the results of the first, or the test fails.
@@ -58,14 +71,7 @@ Results results_of(const char* algorithm, Collective collective, CacheShare cach
     Side first(pair, 0, programs[0], caches, job), second(pair, 1, programs[1], caches, job);
     Results results;
     for (int call = 0; call < calls; ++call) {
-        first.execution.start(first.mine);
-        second.execution.start(second.mine);
-        for (const Deadline end = Clock::now() + std::chrono::seconds(20);
-             !first.execution.finished() || !second.execution.finished();) {
-            if (Clock::now() > end) FAIL("the ranks wait for each other");
-            if (!first.execution.finished()) first.execution.progress();
-            if (!second.execution.finished()) second.execution.progress();
-        }
+        run_both(first, second);
         const Results its{first.result(), second.result()};
         if (call == 0) results = its;
         CHECK((its == results));
@@ -107,8 +113,11 @@ TEST_CASE("what bypasses the caches arrives") {
                 CHECK(std::ranges::count(expected[1], 0.0F) < static_cast<std::ptrdiff_t>(2 * count));
                 for (const CacheShare caches : {none_in_cache, apart, none_and_apart})
                     CHECK((results_of(call.algorithm, call.collective, caches, job) == expected));
-                in_tiles_of(slot_bytes / sizeof(float));  // so long that they are tried, three calls each way
-                CHECK((results_of(call.algorithm, call.collective, several, job, 7) == expected));
+                job.mappable = by_reference;
+                for (const std::size_t tile : {std::size_t{4097}, slot_bytes / sizeof(float)}) {
+                    in_tiles_of(tile);
+                    CHECK((results_of(call.algorithm, call.collective, several, job, calls_that_try) == expected));
+                }
             }
 }
 
@@ -188,26 +197,62 @@ TEST_CASE("messages to a rank on the same core stay in its caches") {
     CHECK(!bypasses(2, 2));
 }
 
+TEST_CASE("what goes by reference is copied now and then if several ranks share a host") {
+    for (const CacheShare caches : {several, CacheShare{}, CacheShare{4096, false, true}}) {
+        Job job;
+        job.type = DataType::float32;
+        job.count = job.block = job.tile = 8192;
+        job.tiles = 1;
+        job.by_reference = job.mappable = true;
+        job.call.signature = 7;
+        const std::vector<Program> programs = all_programs(*find_algorithm("direct"), Collective::all_to_all, 2);
+        LinkedPair pair = join(shm_transport());
+        Side first(pair, 0, programs[0], caches, job), second(pair, 1, programs[1], caches, job);
+        std::string ways;
+        for (std::uint32_t call = 0; call < 16; ++call) {
+            run_both(first, second);
+            const Cell& sent = pair.link[0]->outlet(0).ring[call % fifo_depth];
+            REQUIRE(sent.turn == call + 1);
+            ways += sent.kind == Kind::reference ? 'r' : in_slot(sent.kind) ? 'c' : '?';
+        }
+        CHECK(ways == (caches.several && caches.bytes > 4096 ? "rrrrrrrrcccccccc" : "rrrrrrrrrrrrrrrr"));
+    }
+}
+
 TEST_CASE("calls tell which of two ways is shorter, again and again") {
-    using std::chrono::nanoseconds;
-    const auto others_of = [](Trial& trial, int calls, int one, int other) {
+    Clock::time_point now{};
+    const auto others_of = [&now](Trial& trial, int calls, int one, int other) {
         std::string ways;
         for (int i = 0; i < calls; ++i) {
-            ways += trial.other() ? 'o' : '.';
-            trial.took(nanoseconds(trial.other() ? other + i % 3 : one + i % 3));
+            ways += trial.other(now) ? 'o' : '.';
+            now += std::chrono::microseconds((ways.back() == 'o' ? other : one) + i % 3);
         }
         return ways;
     };
+    const auto times = [](int calls, char way) { return std::string(static_cast<std::size_t>(calls), way); };
+    const std::string unclear = times(8, '.') + times(8, 'o') + times(8, '.') + times(8, 'o');
     Trial trial;
-    CHECK(others_of(trial, 64, 200, 100) == "...ooo" + std::string(58, 'o'));
-    CHECK(others_of(trial, 64, 100, 200) == "...ooo" + std::string(58, '.'));
-    CHECK(others_of(trial, 64, 100, 96) == "...ooo" + std::string(58, '.'));  // too little to tell
-    CHECK(others_of(trial, 7, 200, 100) == "...oooo");
+    CHECK(others_of(trial, 512, 2000, 1000) == unclear + times(480, 'o'));
+    CHECK(others_of(trial, 512, 1000, 2000) == times(8, '.') + times(8, 'o') + times(496, '.'));
+    CHECK(others_of(trial, 512, 1000, 900) == unclear + times(480, 'o'));
+    CHECK(others_of(trial, 512, 1000, 960) == unclear + times(480, '.'));  // too little to tell
+    Trial brief(4);
+    CHECK(others_of(brief, 20, 1000, 2000) == times(4, '.') + times(4, 'o') + times(12, '.'));
+    // A pause decides nothing.
+    CHECK(others_of(trial, 4, 900, 1000) == times(4, '.'));
+    now += std::chrono::seconds(1);
+    CHECK(others_of(trial, 508, 900, 1000) == unclear.substr(4) + times(480, '.'));
+    CHECK(others_of(trial, 12, 1000, 900) == unclear.substr(0, 12));
+    now += std::chrono::seconds(1);
+    CHECK(others_of(trial, 500, 1000, 900) == times(4, 'o') + times(496, '.'));
 }
 
-TEST_CASE("several ranks of one host try whether long messages bypass the caches") {
+TEST_CASE("several ranks of one host try whether long messages bypass the caches, and short calls are copied") {
     CHECK(Bypass::tries_slots({SIZE_MAX, false, true}, 65536, 524'288));
     CHECK(!Bypass::tries_slots({SIZE_MAX, false, true}, 65536, 524'287));
     CHECK(!Bypass::tries_slots({SIZE_MAX, false, true}, 65535, 524'288));
     CHECK(!Bypass::tries_slots({SIZE_MAX, true, false}, 65536, 524'288));
+    CHECK(Bypass::tries_copies({1 << 20, false, true}, (2 << 20) - 1));
+    CHECK(!Bypass::tries_copies({1 << 20, false, true}, 2 << 20));
+    CHECK(!Bypass::tries_copies({SIZE_MAX, true, false}, 1));
 }

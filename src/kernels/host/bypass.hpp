@@ -59,6 +59,10 @@ struct Bypass {
     static bool tries_slots(CacheShare caches, std::size_t longest_message, std::size_t buffers) {
         return caches.several && longest_message >= tried_bytes && buffers >= 8 * tried_bytes;
     }
+    /// Whether a Trial decides if what could go by reference is copied. Not what no cache holds.
+    static bool tries_copies(CacheShare caches, std::size_t buffers) {
+        return caches.several && buffers / cold_shares < caches.bytes;
+    }
 
   private:
     static bool on_one_core(const WakeUp& a, const WakeUp& b) {

@@ -112,6 +112,7 @@ void HostExecution::lay_out() {
     }
     const std::size_t longest_part = std::min(job.tile, job.block) * element;
     layout_.element = element;
+    layout_.by_reference = job.by_reference;
     layout_.scratch = static_cast<std::size_t>(program.scratch_chunks) * job.tile * element;
     const auto parts = static_cast<std::size_t>(program.message_chunks);
     layout_.longest_message = parts * longest_part;
@@ -126,11 +127,7 @@ void HostExecution::lay_out() {
     if (has(Place::input)) layout_.input = bytes_of(program.input_rows, rows ? rows->input : std::span<const Row>());
     if (has(Place::output))
         layout_.output = bytes_of(program.output_rows, rows ? rows->output : std::span<const Row>());
-    layout_.large = Bypass::too_large(caches_, layout_.input + layout_.output, layout_.output);
-    layout_.bypass = {};
-    layout_.bypass.decide_on_slots(caches_, layout_.longest_message, bound_.to.empty() || bound_.from.empty());
-    layout_.tries_slots = Bypass::tries_slots(caches_, layout_.longest_message, layout_.input + layout_.output);
-    trial_ = {};
+    choose_ways();
     const Operand* messages = bound_.messages.data();
     for (const Step& step : program.steps) {
         const std::size_t begin = std::min(step.column * job.block, job.count);
@@ -156,7 +153,7 @@ void HostExecution::lay_out() {
 /// Of a step of job_.
 Layout::Form HostExecution::form_of(const Step& step) const {
     if (step.sources == 0 || step.sinks != 1 || bound_.program.message_chunks != 1 || job_.rows != nullptr ||
-        job_.tiles != 1 || layout_.large || layout_.bypass.slots || layout_.tries_slots)
+        job_.tiles != 1 || layout_.large || layout_.bypass.slots || layout_.tries_slots || layout_.tries_copies)
         return Layout::Form::general;
     const bool receives = bound_.program.operands[step.first].place == Place::peer;
     const bool sends = bound_.program.operands[step.first + step.sources].place == Place::peer;
@@ -170,12 +167,26 @@ Job& HostExecution::take(const Job& job, const Rows* rows) {
     TUTTI_ASSERT(job.channels <= most_channels_);
     while (channels_.size() < static_cast<std::size_t>(job.channels)) add_channel();
     const bool like_the_last = job.block == job_.block && job.tile == job_.tile && job.count == job_.count &&
-                               job.type == job_.type && rows == nullptr && job_.rows == nullptr;
+                               job.type == job_.type && job.by_reference == layout_.by_reference && rows == nullptr &&
+                               job_.rows == nullptr;
     job_ = job;
     job_.rows = rows;
     if (!like_the_last || layout_.steps.empty()) lay_out();
     if (scratch_.size() < layout_.scratch * channels_.size()) scratch_.resize(layout_.scratch * channels_.size());
     return job_;
+}
+
+/// For jobs of this layout: what bypasses the caches, and what a Trial decides.
+void HostExecution::choose_ways() {
+    const bool meets = !bound_.to.empty() && !bound_.from.empty();  // else its own time tells little
+    const std::size_t buffers = layout_.input + layout_.output, longest_message = layout_.longest_message;
+    layout_.large = Bypass::too_large(caches_, buffers, layout_.output);
+    layout_.bypass = {};
+    layout_.bypass.decide_on_slots(caches_, longest_message, !meets);
+    layout_.tries_slots = Bypass::tries_slots(caches_, longest_message, buffers);
+    layout_.tries_copies =
+        layout_.by_reference && job_.rows == nullptr && meets && Bypass::tries_copies(caches_, buffers);
+    trial_ = Trial(buffers >= 16 << 20 ? 4 : 8);  // many programs do not make many calls as long as that
 }
 
 /// Of a large job.
@@ -185,11 +196,17 @@ void HostExecution::decide_on_buffers() {
     layout_.bypass.decide_on_buffers(caches_, all, layout_.output);
 }
 
+void HostExecution::try_ways() {
+    const bool refers = layout_.by_reference && job_.mappable;
+    const bool tries = (refers ? layout_.tries_copies : layout_.tries_slots) && job_.threads == 1;
+    const bool other = tries && trial_.other(Clock::now());
+    job_.by_reference = layout_.by_reference && !(refers && other);
+    layout_.bypass.slots = other && layout_.tries_slots;
+}
+
 [[gnu::hot]] void HostExecution::begin() {
     if (layout_.large) decide_on_buffers();
-    trying_ = layout_.tries_slots && !(job_.by_reference && job_.mappable) && job_.threads == 1;
-    if (layout_.tries_slots) layout_.bypass.slots = trying_ && trial_.other();
-    if (trying_) begun_ = Clock::now();
+    if (layout_.tries_copies || layout_.tries_slots) try_ways();
     int running = 0;
     for (int channel = 0; channel < job_.channels; ++channel) {
         HostChannel& l = *channels_[static_cast<std::size_t>(channel)];
@@ -216,7 +233,6 @@ bool HostExecution::mappable() const {
         moved |= l.progress();
         if (l.finished()) running_.store(running_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     }
-    if (trying_ && moved && finished()) trial_.took(Clock::now() - begun_);
     return moved;
 }
 

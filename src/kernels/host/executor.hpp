@@ -94,7 +94,9 @@ class HostExecution {
   private:
     void add_channel();
     void lay_out();
+    void choose_ways();
     void decide_on_buffers();
+    void try_ways();
     Layout::Form form_of(const Step& step) const;
     bool progress_if_free(HostChannel& channel);
 
@@ -109,9 +111,7 @@ class HostExecution {
     std::vector<std::byte> scratch_;
     std::atomic<int> running_{0};  // number of channels that have not finished
     AdaptiveSpin adaptive_spin_;
-    Trial trial_;                // of calls whose messages stay in the caches, and bypass them
-    bool trying_ = false;        // the job under way is one of them,
-    Clock::time_point begun_{};  // since then
+    Trial trial_;  // of messages by reference or copied, through the caches or around them
 };
 
 }  // namespace tutti

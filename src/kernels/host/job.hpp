@@ -110,8 +110,10 @@ struct Layout {
     std::size_t longest_message = 0;  // in bytes
     std::size_t input = 0;            // bytes of all rows
     std::size_t output = 0;
-    bool large = false;        // both together do not stay in the cache
-    bool tries_slots = false;  // Bypass::tries_slots()
+    bool large = false;         // both together do not stay in the cache
+    bool by_reference = false;  // as planned: Job::by_reference is what the call at hand does
+    bool tries_copies = false;  // Bypass::tries_copies(), of calls by reference that both send and receive
+    bool tries_slots = false;   // Bypass::tries_slots()
     Bypass bypass;
 };
 static_assert(sizeof(Layout::Step) == 64 && sizeof(Layout::Short) == 32);
