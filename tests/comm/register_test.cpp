@@ -155,40 +155,31 @@ TEST_CASE("memory that was unmapped while registered is not put back") {
 }
 
 #ifndef __SANITIZE_THREAD__  // which ends a process that makes threads after a fork
-TEST_CASE("processes pass registered buffers by reference, whole pages and ragged ends alike") {
-    constexpr int ranks = 2;
+namespace {
+
+/// body(comm, rank) in a process for each rank. It returns 0, or the number of what failed.
+template <class Body>
+void in_processes(int ranks, const char* algorithm, Body&& body) {
     int pipes[2];
     REQUIRE(pipe(pipes) == 0);
-    pid_t children[ranks];
+    std::vector<pid_t> children;
     for (int rank = 0; rank < ranks; ++rank) {
-        children[rank] = fork();
-        if (children[rank] != 0) continue;
+        children.push_back(fork());
+        if (children.back() != 0) continue;
         if (rank != 0) close(pipes[1]);  // so that the end of rank 0 is seen
         tuttiUniqueId id;
-        if (rank == 0 ? tuttiGetUniqueId(&id) != tuttiSuccess || write(pipes[1], &id, sizeof id) != sizeof id
-                      : read(pipes[0], &id, sizeof id) != sizeof id)
-            _exit(10);
+        if (rank != 0 && read(pipes[0], &id, sizeof id) != sizeof id) _exit(10);
+        if (rank == 0 && tuttiGetUniqueId(&id) != tuttiSuccess) _exit(10);
+        for (int other = 1; rank == 0 && other < ranks; ++other)
+            if (write(pipes[1], &id, sizeof id) != sizeof id) _exit(10);
         tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
         config.transport = "shm";
-        config.algorithm = "direct";
+        config.algorithm = algorithm;
         config.timeoutMs = 60'000;
         tuttiComm_t comm = nullptr;
         if (tuttiCommInitRankConfig(&comm, ranks, id, rank, &config) != tuttiSuccess) _exit(11);
-        std::vector<float> in(count), out(count);
-        for (int round = 0; round < 3; ++round) {  // registered, and registered anew, at the same address
-            void* handles[2];
-            if (tuttiCommRegister(comm, in.data(), count * sizeof(float), &handles[0]) != tuttiSuccess) _exit(12);
-            if (tuttiCommRegister(comm, out.data(), count * sizeof(float), &handles[1]) != tuttiSuccess) _exit(13);
-            for (size_t i = 0; i < count; ++i)
-                in[i] = static_cast<float>((i + static_cast<size_t>(round)) % 1000 + rank);
-            if (tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess)
-                _exit(14);
-            for (size_t i = 0; i < count; ++i)
-                if (out[i] != static_cast<float>(2 * ((i + static_cast<size_t>(round)) % 1000) + 1)) _exit(15);
-            for (void* handle : handles)
-                if (tuttiCommDeregister(comm, handle) != tuttiSuccess) _exit(16);
-        }
-        _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 17);
+        if (const int failed = body(comm, rank); failed != 0) _exit(failed);
+        _exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 12);
     }
     close(pipes[0]);
     close(pipes[1]);
@@ -197,5 +188,50 @@ TEST_CASE("processes pass registered buffers by reference, whole pages and ragge
         REQUIRE(waitpid(child, &status, 0) == child);
         CHECK(status == 0);
     }
+}
+
+}  // namespace
+
+TEST_CASE("processes pass registered buffers by reference, whole pages and ragged ends alike") {
+    in_processes(2, "direct", [](tuttiComm_t comm, int rank) {
+        std::vector<float> in(count), out(count);
+        for (int round = 0; round < 3; ++round) {  // registered, and registered anew, at the same address
+            void* handles[2];
+            if (tuttiCommRegister(comm, in.data(), count * sizeof(float), &handles[0]) != tuttiSuccess) return 20;
+            if (tuttiCommRegister(comm, out.data(), count * sizeof(float), &handles[1]) != tuttiSuccess) return 21;
+            for (size_t i = 0; i < count; ++i)
+                in[i] = static_cast<float>((i + static_cast<size_t>(round)) % 1000 + rank);
+            if (tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess)
+                return 22;
+            for (size_t i = 0; i < count; ++i)
+                if (out[i] != static_cast<float>(2 * ((i + static_cast<size_t>(round)) % 1000) + 1)) return 23;
+            for (void* handle : handles)
+                if (tuttiCommDeregister(comm, handle) != tuttiSuccess) return 24;
+        }
+        return 0;
+    });
+}
+
+TEST_CASE("several processes have the same results by reference and copied, while they try both") {
+    in_processes(4, nullptr, [](tuttiComm_t comm, int rank) {
+        constexpr size_t row = 32 * 1024, all = 4 * row;
+        void *input = nullptr, *output = nullptr;
+        if (tuttiMemAlloc(&input, all * sizeof(float)) != tuttiSuccess) return 20;
+        if (tuttiMemAlloc(&output, all * sizeof(float)) != tuttiSuccess) return 20;
+        float *const in = static_cast<float*>(input), *const out = static_cast<float*>(output);
+        for (int round = 0; round < 40; ++round) {  // eight each way, twice, and then one of them
+            const auto value = [round](int of, size_t i) {
+                return static_cast<float>((i * 7 + static_cast<size_t>(of * 13 + round)) % 31);
+            };
+            for (size_t i = 0; i < all; ++i) in[i] = value(rank, i);
+            if (tuttiAllReduce(in, out, all, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess) return 21;
+            for (size_t i = 0; i < all; ++i)
+                if (out[i] != value(0, i) + value(1, i) + value(2, i) + value(3, i)) return 22;
+            if (tuttiAlltoAll(in, out, row, tuttiFloat32, comm, nullptr) != tuttiSuccess) return 23;
+            for (size_t i = 0; i < all; ++i)
+                if (out[i] != value(static_cast<int>(i / row), static_cast<size_t>(rank) * row + i % row)) return 24;
+        }
+        return tuttiMemFree(input) == tuttiSuccess && tuttiMemFree(output) == tuttiSuccess ? 0 : 25;
+    });
 }
 #endif
