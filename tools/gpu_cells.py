@@ -183,7 +183,7 @@ def killed_rank(check, device, transport):
     command.insert(1, "--keep-going")  # the others have to end by themselves
     begin = time.monotonic()
     with tempfile.NamedTemporaryFile() as output:
-        job = check.job = check.start(command, output)
+        job = check.start(command, output)
         why, fine = kill_rank_2(job, pathlib.Path(output.name), patience), False
         if not why:
             try:

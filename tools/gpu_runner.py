@@ -247,23 +247,27 @@ class Check:
     # ---- commands
 
     def start(self, command, output, environment=None):
+        """`job` from now on. Who interrupts while it starts finds no job to end."""
         self.commands += 1
-        return subprocess.Popen(command, env=self.environment | (environment or {}), stdin=subprocess.DEVNULL,
-                                stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        self.job = subprocess.Popen(command, env=self.environment | (environment or {}), stdin=subprocess.DEVNULL,
+                                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        if self.interrupted:
+            kill_all(self.job)
+        return self.job
 
     def execute(self, command, limit, environment=None):
         """Its output goes to a file, so that there is one to look at however it ends."""
         begin = time.monotonic()
         with tempfile.TemporaryFile() as output:
             try:
-                self.job = self.start(command, output, environment)
+                job = self.start(command, output, environment)
             except OSError as error:
                 return Result(127, str(error), 0.0)
             try:
-                code = self.job.wait(limit)
+                code = job.wait(limit)
             except subprocess.TimeoutExpired:
                 code = None
-                end(self.job)
+                end(job)
             self.job = None
             output.seek(0)
             text = output.read().decode("utf-8", "replace")

@@ -79,6 +79,20 @@ class Cells(Folder):
         self.assertEqual([cell[0] for cell in check.cells], list(algorithms))
         return {what: (result, detail) for what, result, _, detail in check.cells}, check.commands
 
+    def test_interrupted_while_a_command_starts(self):
+        check = runner.Check(self.folder, self.out, 60)
+        start = subprocess.Popen
+
+        def interrupted(*arguments, **options):
+            job = start(*arguments, **options)
+            check.interrupt()
+            return job
+
+        with unittest.mock.patch.object(subprocess, "Popen", interrupted):
+            result = check.execute(["sleep", "100"], 50)
+        self.assertIsNone(result.returncode)
+        self.assertLess(result.seconds, 40)
+
     def test_all_right(self):
         self.assertEqual(self.check("a", "b+c", "d,e"), (dict.fromkeys(("a", "b+c", "d,e"), ("OK", "")), 1))
         self.assertEqual(self.code, 0)
